@@ -3,9 +3,10 @@
 import multiprocessing
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,23 +51,11 @@ def is_held(item: Any, put: Put = queue.Queue.put_nowait) -> bool:
         made.get()
         feeding.stand_still()
         again.set()
-        held = given_soon(made) is None
+        time.sleep(HELD_S)
+        held = made.empty()
         feeding.go_on()
-    assert held is (made.qsize() == 1)
+    assert made.qsize() == 1
     return held
-
-
-def given_soon(made: "queue.Queue[Any]") -> Any:
-    """What another thread than this one, which trains, takes within a while; None where there is nothing."""
-    taken: list[Any] = []
-
-    def take() -> None:
-        with suppress(queue.Empty):
-            taken.append(made.get(timeout=HELD_S))
-
-    with running(take):
-        pass
-    return taken[0] if taken else None
 
 
 @pytest.mark.parametrize("batch", [torch.ones(2, 3), (np.ones(4), 1), {"ids": [torch.ones(1)]}])
@@ -89,10 +78,12 @@ def test_a_thread_of_torch_hands_on_what_processes_have_made() -> None:
 def test_what_others_take_is_no_matter() -> None:
     made, again = queue.Queue[Any](), threading.Event()
     with watching() as feeding, running(lambda: twice(made, BATCH, again)):
-        assert given_soon(made) is not None
+        with running(made.get):
+            pass
         feeding.stand_still()
         again.set()
-        assert given_soon(made) is not None
+        time.sleep(HELD_S)
+        assert not made.empty()
 
 
 def test_a_thread_that_makes_what_a_held_one_needs_is_held_too() -> None:
@@ -106,32 +97,24 @@ def test_a_thread_that_makes_what_a_held_one_needs_is_held_too() -> None:
         made.get()
         feeding.stand_still()
         again.set()
-        assert given_soon(raw) is None
-        assert feeding.most == 2
+        time.sleep(HELD_S)
+        assert (raw.empty(), made.empty(), feeding.most) == (True, True, 2)
         feeding.go_on()
     assert made.qsize() == 1
 
 
 def test_the_threads_of_a_pool_are_held() -> None:
+    again = threading.Event()
     with watching() as feeding, ThreadPoolExecutor(2) as pool:
         assert pool.submit(lambda: BATCH).result() is BATCH
+        later = pool.submit(lambda: (again.wait(), BATCH))
         feeding.stand_still()
-        later = pool.submit(lambda: BATCH)
-        with pytest.raises(TimeoutError), leaving_out(feeding):
-            later.result(HELD_S)
-        feeding.go_on()
-        assert later.result() is BATCH
-        feeding.stand_still()
+        again.set()
+        time.sleep(HELD_S)
+        assert not later.done()
         assert feeding.most == 1
         feeding.go_on()
-
-
-@contextmanager
-def leaving_out(feeding: FeedingThreads) -> Iterator[None]:
-    """Another thread trains meanwhile, as far as this knows."""
-    training, feeding.training = feeding.training, lambda: threading.Thread()
-    yield
-    feeding.training = training
+        assert later.result(10)[1] is BATCH
 
 
 def test_a_thread_that_feeds_both_goes_on_for_either() -> None:
@@ -144,11 +127,51 @@ def test_a_thread_that_feeds_both_goes_on_for_either() -> None:
         spare.go_on()
         again.set()
         assert made.get() is BATCH
-        assert training.shared == spare.shared == set()
-        assert not training.held, "it is the other's now"
+        assert training.shared == spare.shared == set(), "what is not taken stays for the other"
+
+
+def feeder(pool: ThreadPoolExecutor, into: "queue.Queue[Any]", count: int) -> None:
+    """Hand over what a pool makes, one item after the other."""
+    for _ in range(count):
+        into.put(pool.submit(lambda: BATCH + 0).result())
+
+
+@contextmanager
+def two_streams(count: int) -> Iterator[tuple[FeedingThreads, FeedingThreads, "queue.Queue[Any]"]]:
+    """One that trains has had its turn, another begins its first; a thread of each is fed by a pool of both."""
+    first, second = queue.Queue[Any](1), queue.Queue[Any](1)
+    with ThreadPoolExecutor(1) as pool, watching() as training, watching() as spare:
         spare.stand_still()
-        assert spare.held
+        with running(lambda: feeder(pool, first, count)):
+            first.get(), first.get()
+            training.stand_still()
+            spare.go_on()
+            with running(lambda: feeder(pool, second, 2)):
+                yield training, spare, second
+            training.go_on()
+            for _ in range(count - 2):
+                first.get(timeout=10)
+
+
+@pytest.mark.parametrize("timeout", [None, 10])
+def test_who_needs_what_is_held_lets_it_go(timeout: float | None) -> None:
+    with two_streams(6) as (training, spare, second):
+        second.get(timeout=timeout), second.get(timeout=timeout)
+        spare.stand_still()
+        training.stand_still()
+        training.go_on()
+    names = training.shared | spare.shared
+    assert names, "the pool makes batches for both in turns of either"
+    assert all(name.startswith("ThreadPoolExecutor") for name in names)
+
+
+def test_a_pool_that_is_asked_is_let_go_however_it_is_waited_for() -> None:
+    with watching() as training, watching() as spare, ThreadPoolExecutor(2) as pool:
+        spare.stand_still()
+        assert pool.submit(lambda: BATCH).result() is BATCH
+        training.stand_still()
         spare.go_on()
+        assert not wait([pool.submit(lambda: BATCH)], timeout=10).not_done
 
 
 def test_who_waits_for_one_that_is_held_lets_it_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +189,34 @@ def test_who_waits_for_one_that_is_held_lets_it_go(monkeypatch: pytest.MonkeyPat
         training.stand_still()
         spare.go_on()
         again.set()
-        assert second.get() is BATCH
+        with spare.asking():
+            assert second.get(timeout=10) is BATCH
         assert training.shared == {"mine"}
-        training.stand_still()
-        assert not training.held, "nor is it held later"
+        assert not training.holds, "nor is it held later"
+
+
+def test_what_lies_ready_is_what_others_have_put_and_what_a_pool_has_ended() -> None:
+    free, made = queue.Queue[Any](), queue.Queue[Any]()
+    for _ in range(8):
+        free.put(BATCH)  # buffers to be filled
+
+    def fill() -> None:
+        for _ in range(6):
+            made.put(free.get())
+
+    with watching() as feeding, ThreadPoolExecutor(1) as pool:
+        with running(fill):
+            pass
+        ahead = [pool.submit(lambda: BATCH) for _ in range(4)]
+        wait(ahead)
+        feeding.go_on()
+        made.get(), made.get(), ahead[0].result()
+        feeding.stand_still()
+        assert sorted(feeding.levels) == [(3, 3, 1), (4, 4, 2)], "what feeds was not known before"
+        feeding.go_on()
+        made.get()
+        feeding.stand_still()
+        assert sorted(feeding.levels) == [(3, 3, 0), (4, 3, 1)]
 
 
 def test_who_leaves_lets_them_go() -> None:
@@ -201,7 +248,7 @@ def test_a_wait_is_told_once_it_is_known_what_for() -> None:
 
 
 def functions() -> list[Any]:
-    return [queue.Queue.put, queue.Queue.get, ThreadPoolExecutor.submit, Future.result, Future.set_result]
+    return [queue.Queue.put, queue.Queue.get, ThreadPoolExecutor.submit, Future.result]
 
 
 BEFORE = functions()

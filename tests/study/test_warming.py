@@ -6,7 +6,7 @@ from fake_study import STUDY, grid
 from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
 from worldsize.study.pace import Pace
-from worldsize.study.warming import MOST_DRAINED, warm_up
+from worldsize.study.warming import MOST, warm_up
 
 STEP_S = 0.1
 
@@ -39,7 +39,13 @@ def warmed(share: float, room: int, settings: StudySettings = STUDY, budget_s: f
 def test_what_lies_ready_is_used_up_where_the_loop_waits_for_data(share: float, room: int) -> None:
     steps, ready = warmed(share, room)
     assert ready <= 1
-    assert STUDY.warmup_steps <= steps <= MOST_DRAINED
+    assert STUDY.warmup_steps <= steps <= MOST[True]
+
+
+def test_it_takes_longer_where_the_loader_is_nearly_as_fast() -> None:
+    steps, ready = warmed(0.9, 16)
+    assert ready <= 1
+    assert MOST[False] < steps <= MOST[True]
 
 
 @pytest.mark.parametrize("room", [4, 16])
@@ -55,3 +61,20 @@ def test_a_budget_is_not_spent_on_it() -> None:
     budgeted = StudySettings(budget="10s", warmup_steps=2)
     assert warmed(0.5, 16, budgeted, budget_s=10.0)[0] == 2, "16 steps are 1.6 s"
     assert warmed(0.5, 4, budgeted, budget_s=10.0)[0] > 4
+
+
+@pytest.mark.parametrize(("loaders", "warmup"), [(4, 5), (4, 4), (2, 3), (3, 7)])
+def test_loaders_that_give_several_at_a_time_leave_none_over(loaders: int, warmup: int) -> None:
+    """They make a burst when the last is used up; a block of whole bursts would begin with the rest of one."""
+    settings = StudySettings(steps=30, warmup_steps=warmup)
+    [cell] = grid("single", settings=settings)
+    pace = Pace(settings, [cell], now_s=lambda: 0.0)
+    made: list[int] = []
+
+    def take(count: int) -> list[float]:
+        made.append(count)
+        left = -sum(made) % loaders
+        pace.sizes.saw_loaders(cell, [Reply(loader_processes=loaders, ready_batches=left)])
+        return [STEP_S] * count
+
+    assert len(warm_up(cell, pace, take)) % loaders == 0

@@ -174,7 +174,7 @@ def of_scripts(folder: Path, code: str) -> Run:
     ("way", "workers", "measure"),
     [
         ("queues", 1, of_class),
-        ("queues", 2, of_scripts),
+        ("queues", 4, of_scripts),
         ("stages", 1, of_class),
         ("futures", 2, of_scripts),
         ("early", 1, of_class),

@@ -7,8 +7,6 @@ from worldsize.results.records import WarningRecord
 
 USED_UP = 0.05
 """Share of the timed steps that were fed from what had been made before; above it that is told."""
-FEWEST = 2
-"""Batches of which it is not told: as many may be on their way by chance."""
 
 
 class Ready:
@@ -21,18 +19,18 @@ class Ready:
 
     def after(self, steps: int, *, timed: bool) -> int:
         """For how many steps it is enough after a turn of so many, whose block was timed or not; they stand still."""
-        feeding = self._feeding
-        if not (steps and feeding.taken):
-            return 0
-        each = feeding.taken / steps  # a queue may hold batches, samples, or batches that feed several steps
-        if timed:
-            self._steps += steps
-            self._used += (feeding.ready_before - feeding.ready) / each
-        return ceil(feeding.ready / each)
+        ready = 0.0
+        for level in self._feeding.levels:
+            if steps and level.taken:
+                each = level.taken / steps  # a queue may hold batches, samples, or batches that feed several steps
+                ready += level.after / each
+                self._used += timed * (level.before - level.after) / each
+        self._steps += timed * steps
+        return ceil(ready)
 
     def warnings(self) -> list[WarningRecord]:
         """What a reader of the numbers must know."""
-        if self._used <= max(FEWEST, self._feeding.most, USED_UP * self._steps):
+        if self._used <= max(1, self._feeding.most, USED_UP * self._steps):  # each may have one in hand by chance
             return []
         text = (
             f"Of the batches of {self._steps} steps, {self._used:.0f} had been made before these steps began: without "

@@ -77,8 +77,7 @@ class Loop:
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
         self._check_place(turn)
-        with self.workload.awake(turn):
-            return self._taken(turn)
+        return self._taken(turn)
 
     def close(self) -> None:
         """End what works for it."""
@@ -100,7 +99,8 @@ class Loop:
             if self.workload.steps:
                 save(self.workload, checkpoint_folder(self.recorder.folder))
         else:
-            reply = self.workload.other(turn, self._align)
+            with self.workload.awake(turn):
+                reply = self.workload.other(turn, self._align)
         reply.peak_memory_bytes = self._peak_of_training(turn)
         reply.device_memory, reply.peak_reserved_bytes = self._on_device, self._peak_reserved_bytes
         if turn.op in ("steps", "epoch") and self.workload.steps and not self._measured_extra:
@@ -131,16 +131,28 @@ class Loop:
         """Make the steps of a turn; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.workload.timeline.clock.rebase()  # a GPU's events tell milliseconds in single precision (method.md §3)
         begin, made = self._align(), MadeSteps()
-        every = turn.reference_every
-        if every and self._reference is None:
+        if turn.reference_every and self._reference is None:
             world = self.workload.world
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
         with (
             nullcontext() if turn.observe else self.workload.uninstrumented(),
             nullcontext() if turn.trains else self.workload.rolled_back(),
         ):
-            # Warm-up steps that train are recorded, untimed; those before steps that only measure are not.
-            warmup = turn.model_copy(update={"timed": False, "observe": turn.trains})
+            self._make(made, turn, count, begin)
+            made.activity = self._activity.end(made.count) if turn.trains and turn.timed else None
+            if turn.observe:
+                made.spans += self.recorder.flush(begin if made.over else self._align(begin))
+            # Steps without instruments come before those with them, or are all. They are read here, for to read one
+            # as it ends would wait for the device.
+            read = self.workload.timeline.clock.read
+            made.spans = [(read(step.begin), read(step.end)) for step in made.uninstrumented] + made.spans
+        return made
+
+    def _make(self, made: MadeSteps, turn: Turn, count: int, begin: Offset) -> None:
+        """The steps themselves. What feeds them works between the first and the last of them, and in nothing else."""
+        # Warm-up steps that train are recorded, untimed; those before steps that only measure are not.
+        warmup, every = turn.model_copy(update={"timed": False, "observe": turn.trains}), turn.reference_every
+        with self.workload.awake(turn):
             # The reference computation tells whether something else used the cores (method.md §8). It runs after the
             # last warm-up step and after the last timed one as well, so that each timed step lies between two of them.
             for left in reversed(range(self._warmup_steps(turn))):
@@ -157,14 +169,6 @@ class Loop:
                 if not (made.count and turn.timed):
                     raise
                 made.over = True
-            made.activity = self._activity.end(made.count) if turn.trains and turn.timed else None
-            if turn.observe:
-                made.spans += self.recorder.flush(begin if made.over else self._align(begin))
-            # Steps without instruments come before those with them, or are all. They are read here, for to read one
-            # as it ends would wait for the device.
-            read = self.workload.timeline.clock.read
-            made.spans = [(read(step.begin), read(step.end)) for step in made.uninstrumented] + made.spans
-        return made
 
     def _warmup_steps(self, turn: Turn) -> int:
         """Steps before those that count.

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable
 from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell
 
-MOST_DRAINED = 64
-"""So many batches that were made before the first step are used up at most, before a cell is timed."""
-FEWEST = 4
+MOST = {False: 64, True: 256}
+"""At most so many steps use up what was made before the first one; more where it surely becomes less: by more than the
+batches that loaders have in hand."""
+FEWEST = {False: 4, True: 16}
 """At a time, at least: of one or two steps it cannot be seen whether what lies ready becomes less."""
 DRAIN_SHARE = 0.1
 """Of what is left of a budget, at most, for that."""
@@ -19,15 +20,21 @@ def warm_up(cell: PlannedCell, pace: Pace, take: Callable[[int], Iterable[float]
     A loader may have made batches ahead while everything else began. They are used up as long as they become fewer: a
     loop that waits for its data would be timed without its wait.
     """
-    times: list[float] = []
-    count, before = pace.warmup_steps(cell), MOST_DRAINED + 1
-    while count:
+    times = list(take(pace.warmup_steps(cell)))
+    while pace.still_warming(cell, times):
+        times.extend(take(1))
+    ready = first = pace.sizes.ready(cell)
+    loaders = max(1, pace.sizes.loaders(cell))
+    before = ready + 1
+    while 0 < ready < before:
+        surely = first - ready > 1 + loaders
+        count = max(FEWEST[surely], ready)
+        too_long = pace.left_s is not None and count * times[-1] > DRAIN_SHARE * pace.left_s
+        if len(times) + count > MOST[surely] or too_long:
+            break
         times.extend(take(count))
-        ready = pace.sizes.ready(cell)
-        more = max(FEWEST, ready)
-        drains = 0 < ready < before and len(times) + more <= MOST_DRAINED
-        if drains and (pace.left_s is None or more * times[-1] <= DRAIN_SHARE * pace.left_s):
-            count, before = more, ready
-        else:
-            count = int(pace.still_warming(cell, times))
+        before, ready = ready, pace.sizes.ready(cell)
+    # W side by side give W at a time: a part of them left over would lie ready at the start of each block.
+    if left_over := pace.sizes.ready(cell) % loaders:
+        times.extend(take(left_over))
     return times

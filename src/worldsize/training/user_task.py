@@ -5,6 +5,7 @@ Nothing is converted: token ids stay integers, and a batch is anything that the 
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class OwnBatches:
         """
         assert first_step == 0, "nothing goes on within an epoch of the user's"
         step = -1
-        for step, batches in enumerate(zip(*map(self._iterator, self.ranks), strict=False)):
+        for step, batches in enumerate(self._asked(zip(*map(self._iterator, self.ranks), strict=False))):
             for batch in batches:
                 check_size(self.owned, batch, self.local_batch, f"batch {step + 1} of epoch {epoch + 1}")
             yield batches[0] if len(batches) == 1 else self._joined(batches)
@@ -84,6 +85,14 @@ class OwnBatches:
                 f"{self.owned.name}: batches() gave none in epoch {epoch + 1}\n"
                 "Return an iterable that can be begun anew, or a new iterator each time it is called."
             )
+
+    def _asked(self, batches: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """These, and while the user's code makes one it is known that it is waited for."""
+        with suppress(StopIteration):
+            while True:
+                with self.feeding.asking():
+                    made = next(batches)
+                yield made
 
     def _iterator(self, rank: int) -> Iterator[Any]:
         if rank not in self._given:
