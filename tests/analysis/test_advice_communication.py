@@ -64,6 +64,12 @@ class TestBandwidth:
         assert advice.command is not None
         assert "--batch-sizes 64" in advice.command
 
+    def test_a_peak_that_messages_exceed_says_nothing_of_the_link(self, tmp_path: Path) -> None:
+        """Something else used the machine while the link was measured."""
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 6e7)), "communication-bound")
+        assert "of the measured peak of the link, which is too low" in advice.finding
+        assert str(advice.command).startswith("worldsize comm")
+
     def test_the_rated_payload_goes_before_the_peak(self, tmp_path: Path) -> None:
         rated = link(1e-5, 5e8, rate_bits_per_s=900 * MEGABIT)  # 107.6 MB/s of payload
         advice = only(exchange(tmp_path, self.SENT, rated), "bandwidth-bound")

@@ -159,6 +159,8 @@ def test_too_little_more_is_refused(executors: Executors, clock: Any, tmp_path: 
     out = tmp_path / "run"
     study(executors, out, "120s")
     content = (out / "study.json").read_bytes()
-    with pytest.raises(UsageError, match=r"a budget of 121s was given, of which 120 s are used; .*\nGive --budget 1"):
+    with pytest.raises(
+        UsageError, match=r"a budget of 121s, of which 120 s are used, is too short: .*\nGive --budget 1"
+    ):
         study(executors, out, "121s", resume=True)
     assert (out / "study.json").read_bytes() == content

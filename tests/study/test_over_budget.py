@@ -116,7 +116,9 @@ def test_what_links_can_carry_counts_before_anything_is_run(
     if not refused:
         check_budget(settings, plan, known, passed_s=1.0)
         return
-    with pytest.raises(UsageError, match=r"a budget of 10s was given; launching 2 cell\(s\) and one step of each take"):
+    with pytest.raises(
+        UsageError, match=r"a budget of 10s is too short: launching 2 cell\(s\) and one step of each take"
+    ):
         check_budget(settings, plan, known, passed_s=1.0)
 
 

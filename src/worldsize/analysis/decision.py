@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from worldsize.analysis.advice.noise import longer_text
+from worldsize.analysis.advice.noise import is_hopeless, longer_text
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.drift import spread, why_apart
 from worldsize.analysis.headline import Headline, headline
@@ -80,6 +80,8 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
     if any(cell.batches_change for cell in analysis.cells):
         return f"{noisy} To decide it, give all timed steps batches of one size.".strip()
+    if is_hopeless(speedup):
+        return f"{noisy} To decide it, measure on a quiet machine: with this noise more time would hardly help.".strip()
     more = longer_text(analysis, found.fastest, speedup)
     return f"{noisy} To decide it, measure longer: {more}, if the noise stays as it is.".strip()
 

@@ -192,7 +192,8 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     if analysis.accumulate > 1:
         notes.append(batch_note(analysis))
     notes += [apart_note(analysis).strip()] if apart_note(analysis) else []
-    if any(cell.summary and abs(cell.step_scale - 1) > NOTABLE_SCALE for cell in analysis.cells):
+    timed_in_turn = analysis.record.settings is not None  # metered runs have no blocks in common
+    if timed_in_turn and any(cell.summary and abs(cell.step_scale - 1) > NOTABLE_SCALE for cell in analysis.cells):
         notes.append("Cells that ended early are scaled to all blocks: their steps took other times (method §8).")
     return fitted(replace(made, note=" ".join(notes)), width, lambda name, room: f"{name[: room - 1]}…")
 

@@ -55,10 +55,10 @@ def check_budget(
         return
     needed_s = passed_s + REPORT_S + sum(LAUNCH_S + _step_s(cell, findings) for cell in plan)
     if settings.budget_s - used_s < needed_s:
-        already = f", of which {ceil(used_s)} s are used" if used_s else ""
+        already = f", of which {ceil(used_s)} s are used," if used_s else ""
         fewer = "" if used_s else ", or fewer cells"
         raise UsageError(
-            f"a budget of {settings.budget} was given{already}; launching {len(plan)} cell(s) and one step of each "
+            f"a budget of {settings.budget}{already} is too short: launching {len(plan)} cell(s) and one step of each "
             f"take about {ceil(needed_s)} s\nGive --budget {ceil(used_s + 2 * needed_s)}s or more{fewer}."
         )
 

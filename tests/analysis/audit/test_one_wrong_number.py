@@ -21,6 +21,21 @@ def test_an_efficiency_beside_a_speedup_and_two_columns_of_n() -> None:
     assert found(table(three)) == [("speedup", "EXPLAIN")], "the base is 8 of 1, 8 and 64: say so"
 
 
+def test_an_efficiency_beside_a_speed_up_and_round_rates() -> None:
+    """100 images/s may be 90 to 110, which says nothing of an efficiency; 3.6 with 4 workers says 89 to 93 %."""
+    sound = "GPUs, images/s, Speedup, Efficiency / 1, 100, 1.0, 100% / 2, 190, 1.9, 95% / 4, 360, 3.6, 90%"
+    assert found(table(sound)) == []
+    assert found(table(sound.replace("90%", "95%"))) == [("efficiency", "FAIL")]
+
+
+def test_the_parts_of_a_memory_are_no_number_of_parameters() -> None:
+    parts = "Rank, Weights (MiB), Buffers (MiB), Gradients (MiB), The rest (MiB) / 0, 42.6, 0.04, 42.6, 255"
+    assert found(table(parts)) == []
+    beside = "Model, Parameters (M), Gradients (MB) / ResNet-18, 11.2, 44.7 / ResNet-50, 25.6, 102"
+    assert found(table(beside)) == []
+    assert found(table(beside.replace("102", "204"))) == [("bandwidth", "FAIL")]
+
+
 @pytest.mark.parametrize("heading", ["per-GPU", "per GPU", "each GPU", "Per-worker"])
 def test_a_column_of_each_worker_beside_one_of_all(heading: str) -> None:
     sound = f"GPUs, images/s, {heading}, Speedup / 1, 300, 300, 1.00 / 2, 580, 290, 1.93 / 4, 1120, 280, 3.73"

@@ -25,6 +25,8 @@ from worldsize.results.records import Estimate
 from worldsize.traits import BUCKETED, OVERLAPPING
 from worldsize.wire import WireBytes
 
+ONE_MORE = 1.5
+"""Messages per step below which there is one."""
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 
 BASIS_BY_PAIRING = (
@@ -146,6 +148,14 @@ def _unexplained(seen: Seen, sync: GradientSync) -> Diagnosis:
             next_step="Measure the link, and compare its peak with the bandwidth of the messages.",
             command=comm_command(seen.settings, cell.world_size),
         )
+    if sync.above_peak:
+        return Diagnosis(
+            code="communication-bound",
+            how=f"and its messages use {share(sync.used)} of the {reference}, which is too low",
+            cause="The benchmark found less than the link carries: likely something else used the cores meanwhile.",
+            next_step="Measure the link again while nothing else runs.",
+            command=comm_command(seen.settings, cell.world_size),
+        )
     next_step, command = _look_or_change(seen, cell)
     return Diagnosis(
         code="communication-bound",
@@ -162,6 +172,8 @@ def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
         return "Use a strategy that synchronises during backward.", _with_overlap(seen, cell)
     if not seen.trains:
         return "Give DistributedDataParallel another bucket_cap_mb in the script, and time it again.", None
+    if seen.gradient_sync(cell).messages < ONE_MORE:
+        return _larger_messages(seen, cell)  # all gradients are one message: no other buckets make it larger
     if seen.settings.bucket_mb == "auto":
         return "Its buckets are planned already, and no flag changes more: give each worker's host more cores.", None
     return "Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")

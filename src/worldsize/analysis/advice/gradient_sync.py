@@ -26,6 +26,8 @@ from worldsize.results.records import Estimate
 
 NEAR_PEAK = 0.8
 """Share of what the link can carry from which on the link is said to be full."""
+ABOVE_PEAK = 1.25
+"""Share of a measured peak from which on it is too low: what carries more has more than that."""
 MANY = 8
 """Messages per step from which on their number is worth a word."""
 TRUSTED_FIT = 0.5
@@ -46,6 +48,8 @@ class Reference:
     bytes_per_s: float
     host: int | None = None
     """Whose link it is, where those of the hosts differ."""
+    measured: bool = False
+    """By the benchmark; else it is known."""
 
     def __str__(self) -> str:
         return f"{self.name} of the link" + ("" if self.host is None else f" of host {self.host}")
@@ -100,9 +104,14 @@ class GradientSync:
             return "stragglers"
         if self.rooted and self.cell.world_size > 2:  # of two, each sends and takes as much as the other
             return "root"
-        if at_least(self.used, NEAR_PEAK):
+        if at_least(self.used, NEAR_PEAK) and not self.above_peak:
             return "bandwidth"
         return "latency" if self.many_small else "unknown"
+
+    @property
+    def above_peak(self) -> bool:
+        """Whether the messages use more than the benchmark found: then it says nothing of what the link can carry."""
+        return self.reference is not None and self.reference.measured and at_least(self.used, ABOVE_PEAK)
 
     @cached_property
     def for_data(self) -> Part | None:
@@ -143,7 +152,7 @@ class GradientSync:
         if rated is not None:
             return Reference("payload rate", rated.bytes_per_s, rated.host)
         peak = self.link.peak(rooted=self.rooted)
-        return Reference("measured peak", peak) if peak is not None else None
+        return Reference("measured peak", peak, measured=True) if peak is not None else None
 
     @cached_property
     def used(self) -> Estimate | None:

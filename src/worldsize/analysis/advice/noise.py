@@ -27,6 +27,8 @@ AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
 MAX_BLOCKS = 100_000
+MOST_ADVISED = 3_000
+"""Blocks: who would need more of them needs another machine, or a quiet one."""
 ALIKE = "Give all timed steps batches of one size: more time would only average over other batches."
 UNTIMED = 1.5
 """Length of a study ÷ that of its timed steps, about."""
@@ -43,7 +45,7 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
     ratio, cell = found.scaling.speedup.estimate, found.fastest
     if _is_noisy(ratio):
         steps = steps_needed(ratio, _block_steps(cell))
-        command = _longer(seen, ratio, steps)
+        command = study_command(seen.settings) if is_hopeless(ratio) else _longer(seen, ratio, steps)
         why = "too little to compare it" if _limited_anyway(seen, cell, ratio) else HIDES_THE_LIMIT
         words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
         yield _candidate(seen, cell, ratio, words, (steps, command))
@@ -84,7 +86,8 @@ def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
         ratio = rate_ratio(last, first, in_turn=False)
         if _is_noisy(ratio):
             steps = steps_needed(ratio, _block_steps(last))
-            command = sweep_command(seen.settings, first, epochs=None, steps=steps)
+            longer = {} if is_hopeless(ratio) else {"epochs": None, "steps": steps}
+            command = sweep_command(seen.settings, first, **longer)
             label = f"Samples/s, b = {last.batch_size:,} ÷ b = {first.batch_size:,}"
             what = f"What {sweep.strategy} gains from larger batches", "too little to choose one"
             yield _candidate(seen, last, ratio, (*what, label), (steps, command))
@@ -96,6 +99,12 @@ def _candidate(
     what, why, label = words
     steps, command = remedy
     width, changing = half_width(ratio), [each for each in seen.analysis.cells if each.batches_change]
+    if changing:
+        next_step, gain, command = ALIKE, None, None
+    elif is_hopeless(ratio):
+        next_step, gain = "Time it again on a quiet machine: with this noise more steps would hardly help.", None
+    else:
+        next_step, gain = f"Time {steps:,} steps per cell, on a quiet machine.", _gain(width)
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
     return candidate(
         "too-noisy",
@@ -103,9 +112,9 @@ def _candidate(
         finding=f"{what} {known}, {why}.",
         evidence=_evidence(seen, cell, (label, ratio), steps),
         cause=why_apart(changing) if changing else _cause(seen, ratio),
-        next_step=ALIKE if changing else f"Time {steps:,} steps per cell, on a quiet machine.",
-        command=None if changing else command,
-        gain=None if changing else _gain(width),
+        next_step=next_step,
+        command=command,
+        gain=gain,
         everywhere=seen.settings.sweep,  # what is not known of a sweep concerns all its batches
         first=not _limited_anyway(seen, cell, ratio),
         doubt=True,
@@ -171,6 +180,11 @@ def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if relative(middle) <= wanted else (middle + 1, high)
     return low
+
+
+def is_hopeless(ratio: Estimate) -> bool:
+    """Whether no number of blocks that anybody would wait for makes it known."""
+    return blocks_needed(ratio) > MOST_ADVISED
 
 
 def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:

@@ -32,7 +32,7 @@ def periodic_stall(seen: Seen) -> Iterator[Candidate]:
                 *([count_of("Steps from one to the next", found.every)] if found.every else []),
                 *([time_of("Garbage collection per step, on the rank that has most", collected)] if collected else []),
             ),
-            cause=_cause(collected),
+            cause=_cause(collected, own_loop=not seen.trains),
             next_step=_next_step(found.every, collected),
             command=None,
             gain=at_most(
@@ -50,9 +50,11 @@ def _where(seen: Seen, cell: CellAnalysis, stall: Stall) -> str:
     return f"{part} of {ranks_text(ranks)}" if part and ranks else part
 
 
-def _cause(collected: Estimate | None) -> str:
+def _cause(collected: Estimate | None, *, own_loop: bool) -> str:
     if collected is not None:
         return "Python collects garbage: the more objects there are, the longer it takes."
+    if not own_loop:  # worldsize's does the same in each step, and saves and evaluates between them
+        return "Something that is not done in each step: by the model, by the loader, or by the machine."
     return "Something that is not done in each step: a checkpoint, an evaluation, logging."
 
 

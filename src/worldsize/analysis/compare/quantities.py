@@ -23,7 +23,7 @@ from worldsize.analysis.compare.blocks import (
 )
 from worldsize.analysis.compare.over_runs import Sample, exponential
 from worldsize.analysis.compare.sides import CellRuns, Pair, has_other_batch, sample
-from worldsize.analysis.statistics import Blocks, log_mean, reciprocal
+from worldsize.analysis.statistics import Blocks, log_mean, reciprocal, scaled
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.comparison_records import CellComparison, Quantity, RunError
 from worldsize.results.records import Estimate
@@ -285,6 +285,8 @@ def _scaling(a: tuple[CellRuns, CellRuns], b: tuple[CellRuns, CellRuns], relativ
     )
     cell, base = a[0].measured[0], a[1].measured[0]
     n, ratio = cell.world_size, reciprocal(relative)
+    if old and new and len(a[0].measured) == len(b[0].measured) == 1:  # of several runs logarithms are compared
+        ratio = scaled(ratio, new / old / ratio.value)
     weak = cell.batch_size == base.batch_size
     found = [Quantity(name="scaled_speedup" if weak else "strong_speedup", old=old, new=new, ratio=ratio)]
     if n > 1 and old is not None and new is not None:

@@ -132,7 +132,8 @@ def _sharp(right: list[_Fit]) -> list[_Fit]:
 
 
 def _is_vague(found: _Fit) -> bool:
-    values = [value for n in found.asked if (value := found.way.value(n)) is not None]
+    base = found.way.source.base  # its own 1.0 may be 0.95 to 1.1, and says nothing of the others
+    values = [value for n in found.asked if n != base and (value := found.way.value(n)) is not None]
     return any(value.high - value.low > VAGUE * abs(value.mid) for value in values)
 
 

@@ -141,11 +141,15 @@ def check_unit(reading: Reading, page: Page) -> Checked:
 
 
 def _gradients(reading: Reading) -> Iterator[Checked]:
-    """Bytes beside parameters in a row: of fp32 or of half precision."""
+    """Bytes beside parameters in a row: of fp32 or of half precision.
+
+    Several columns of bytes are the parts of a memory, weights in bytes no number of parameters.
+    """
     pairs = []
     for fact in reading.of(Quantity.BYTES):
         count = only([each for each in reading.of(Quantity.PARAMETERS) if each.place.row == fact.place.row])
-        if count is not None and fact.unit is not None:
+        alone = only([each for each in reading.of(Quantity.BYTES) if each.place.row == fact.place.row])
+        if count is not None and count.unit is None and alone is not None and fact.unit is not None:
             span = count.span if count.number.value > 1e4 else count.span * 1e6
             pairs.append((fact, span))
     sizes = (float(reading.words.element_bytes or 4), 2.0, 4.0, 8.0, 12.0, 16.0)
