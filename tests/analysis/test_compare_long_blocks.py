@@ -53,3 +53,11 @@ def test_a_block_counts_by_its_steps(tmp_path: Path) -> None:
         assert row.speedup is not None
         printed = getattr(quantity_of(found[ddp.id], "scaled_speedup"), side)
         assert printed == pytest.approx(row.speedup.estimate.value)
+    for name in ("scaled_speedup", "efficiency"):
+        gain = quantity_of(found[ddp.id], name)
+        assert gain.ratio is not None
+        assert gain.old is not None
+        assert gain.ratio.value * gain.old == pytest.approx(gain.new)
+        assert gain.ratio.low is not None
+        assert gain.ratio.high is not None
+        assert gain.ratio.low < gain.ratio.value < gain.ratio.high
