@@ -5,6 +5,7 @@ from pathlib import Path
 
 from advised import SINGLE, basis, codes, evidence, exchanging, found, gain, longer, steps, study
 from made_runs import SHARES, MadeCell
+from worldsize.config import StudySettings
 
 FASTER = exchanging("ddp", exposed=0.02, step_s=0.5)
 SLOWER = exchanging("all-reduce", exposed=0.02, step_s=0.6)
@@ -24,6 +25,13 @@ class TestStrategyChoice:
         assert advice.next_step == "Use ddp in place of gather-scatter or all-reduce."
         assert advice.command == "worldsize train --strategy ddp --world-size 2 --batch-size 32"
         assert gain(advice) == "1.50 [1.50, 1.50] times the samples/s of gather-scatter"
+
+    def test_scripts_differ_in_what_they_do(self, tmp_path: Path) -> None:
+        asked = StudySettings(script=("a.py", "b.py"), world_sizes=(1, 2), steps=10)
+        analysis = study(tmp_path, [SINGLE, SLOWER, FASTER], **asked.model_dump(exclude={"cells"}))
+        advice = found(analysis, "strategy-choice")
+        assert advice is not None
+        assert advice.cause.startswith("They are different scripts")
 
     def test_silent_where_the_interval_includes_1(self, tmp_path: Path) -> None:
         unsteady = steps(SLOWER, longer("backward_s", (0.6, 1.2, 1.2)))

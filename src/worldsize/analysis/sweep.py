@@ -221,7 +221,8 @@ def sweep_text(sweep: BatchSweep) -> str:
     if in_turn(cells[sweep.best].blocks) and not in_turn(cells[sweep.knee].blocks):
         share = percent_text(sweep.shares[sweep.knee])
         best += f" (timed later as well: by the trials of both the knee has {share} of its samples/s)"
-    return (
-        f"{said} The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {rates[sweep.knee]} samples/s; {best}. "
-        "A batch above the knee only costs memory."
-    )
+    knee = f"The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {rates[sweep.knee]} samples/s; {best}."
+    if sweep.knee < sweep.largest:
+        return f"{said} {knee} A batch above the knee only costs memory."
+    fits = sweep.ended_by in ("asked", "failure")
+    return f"{said} {knee}{' A larger batch was not timed, and may be faster.' if fits else ''}"

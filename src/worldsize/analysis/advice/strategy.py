@@ -41,6 +41,7 @@ OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
 AVERAGED_ALIKE = (
     "They average the same gradients; they differ in which messages carry them, and in how much compute hides."
 )
+OTHER_SCRIPTS = "They are different scripts; the parts of their steps, in the report, say in what they differ."
 LOSSY_AND_SLOWER = "Fewer bytes gain nothing where packing them costs the cores more than the link saves."
 
 
@@ -69,11 +70,17 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
             worst,
             finding=f"With {same}, {named(best)} is {estimate_text(ratio)} times as fast as {named(worst)}.",
             evidence=[ratio_of_two(f"Samples/s, {named(best)} ÷ {named(cell)}", value) for cell, value in slower],
-            cause=AVERAGED_ALIKE if all(cell.traits.exact for cell, _ in slower) else LOSSY_AND_SLOWER,
+            cause=_why(seen, slower),
             next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}{alone}.",
             command=train_command(seen.settings, best),
             gain=measured(ratio, IN_THIS_STUDY, of=f" of {named(worst)}"),
         )
+
+
+def _why(seen: Seen, slower: list[tuple[CellAnalysis, Estimate]]) -> str:
+    if not seen.trains:
+        return OTHER_SCRIPTS
+    return AVERAGED_ALIKE if all(cell.traits.exact for cell, _ in slower) else LOSSY_AND_SLOWER
 
 
 def _not_faster_than_one(seen: Seen, cell: CellAnalysis) -> str:
