@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -212,11 +213,49 @@ def test_what_lies_ready_is_what_others_have_put_and_what_a_pool_has_ended() -> 
         feeding.go_on()
         made.get(), made.get(), ahead[0].result()
         feeding.stand_still()
-        assert sorted(feeding.levels) == [(3, 3, 1), (4, 4, 2)], "what feeds was not known before"
+        assert sorted(map(tuple, feeding.levels)) == [(3, 3, 1, True, True), (4, 4, 2, True, True)], (
+            "what feeds was not known before"
+        )
         feeding.go_on()
         made.get()
         feeding.stand_still()
-        assert sorted(feeding.levels) == [(3, 3, 0), (4, 3, 1)]
+        assert sorted(map(tuple, feeding.levels)) == [(3, 3, 0, True, True), (4, 3, 1, True, True)]
+
+
+def burst(*threads: int) -> int:
+    """What threads hand over at once that make so many items in each piece of work; a first one feeds them all."""
+    raw, made, over = queue.Queue[Any](), queue.Queue[Any](), threading.Event()
+
+    def work(count: int) -> None:
+        for _ in range(6):
+            raw.get()
+            time.sleep(0.02)
+            for _ in range(count):
+                made.put(BATCH)
+        over.wait()
+
+    def read() -> None:
+        for _ in range(6 * len(threads)):
+            time.sleep(0.002)
+            raw.put(BATCH)
+        over.wait()
+
+    with watching() as feeding, ExitStack() as all_of_them:
+        for count in threads:
+            all_of_them.enter_context(running(partial(work, count)))
+        all_of_them.enter_context(running(read))
+        for _ in range(6 * sum(threads)):
+            made.get(timeout=10)
+        feeding.stand_still()
+        feeding.go_on()
+        over.set()
+        return feeding.most
+
+
+@pytest.mark.parametrize(("threads", "most"), [((1,), 2), ((2,), 2), ((3, 3), 6), ((1, 1, 1), 6)])
+def test_bursts_are_whole_ones_of_those_that_hand_batches_over(threads: tuple[int, ...], most: int) -> None:
+    """So many that the reader's item, which may be in hand besides, is in them as well."""
+    assert burst(*threads) == most
 
 
 def test_who_leaves_lets_them_go() -> None:

@@ -32,8 +32,10 @@ class Fed:
         thread = threading.Thread(target=self.make, args=(makes,))
         thread.start()
         thread.join()
-        for _ in range(steps * per_step):
-            self.made.get()
+        for _ in range(steps):
+            for _ in range(per_step):
+                self.made.get()
+            self.feeding.stepped()
         self.feeding.stand_still()
         return self.ready.after(steps, timed=timed)
 
@@ -70,3 +72,15 @@ def test_what_is_used_up_before_they_begin_is_no_matter(fed: Fed) -> None:
     fed.turn(16, 21, timed=False)
     fed.turn(20, 20)
     assert not fed.ready.warnings()
+
+
+def test_an_item_that_feeds_several_steps(fed: Fed) -> None:
+    """Each third step takes one; what is left of it lies in no queue."""
+
+    def turns(*takes: int) -> list[int]:
+        return [fed.turn(1, 2 * each, per_step=each, timed=False) for each in takes]
+
+    assert turns(1, 0, 0, 1) == [1, 0, 0, 2], "two more items lie ready"
+    assert fed.feeding.steps_of_item == 3
+    fed.feeding.most = 1  # a thread that goes on
+    assert turns(0, 0, 1) == [1, 0, 3 + 2], "and so do two batches of this one"

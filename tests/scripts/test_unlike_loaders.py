@@ -31,6 +31,13 @@ while True:
     made.get(), notes.get()
     step()
 """
+ENDS = """
+import concurrent.futures
+pool = concurrent.futures.ThreadPoolExecutor(2)
+for _ in range(40):
+    pool.submit(lambda: torch.ones(6, 4)).result()
+    step()
+"""
 PROCESSES = """
 import multiprocessing
 fork = multiprocessing.get_context("fork")
@@ -78,3 +85,11 @@ def test_the_processes_of_a_script_make_bursts_as_those_of_a_loader_do(tmp_path:
     [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
     first = cell.steps.filter(block=0)["timed"].to_list()
     assert first[-9:] == [False] * 3 + [True] * 6, "three processes: three steps lead into six; two are of a loader"
+
+
+def test_a_script_whose_pool_is_still_open_comes_to_its_end(tmp_path: Path) -> None:
+    """Python wakes its threads before it waits for them."""
+    put(tmp_path, ENDS)
+    done = studied(tmp_path, "train.py", "--hang-timeout", "20s", sizes="1")
+    assert "ended by itself" in done.stderr or done.returncode == 0, done.stderr
+    assert "hang" not in done.stderr

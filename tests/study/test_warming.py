@@ -78,3 +78,12 @@ def test_loaders_that_give_several_at_a_time_leave_none_over(loaders: int, warmu
         return [STEP_S] * count
 
     assert len(warm_up(cell, pace, take)) % loaders == 0
+
+
+def test_what_is_left_over_of_a_burst_is_used_up_before_a_block() -> None:
+    [cell] = grid("single")
+    pace = Pace(STUDY, [cell], now_s=lambda: 0.0)
+    pace.sizes.saw_loaders(cell, [Reply(loader_processes=4, ready_batches=3), Reply(loader_processes=4)])
+    assert pace.sizes.lead(cell) == 4 + 3
+    pace.sizes.saw_loaders(cell, [Reply(ready_batches=8), Reply()])
+    assert pace.sizes.lead(cell) == 4, "two whole ones"

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet, ref
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
 
+from worldsize.data.channel import Channel, Level
 from worldsize.data.hand_over import unwatch, watch
 from worldsize.data.looks import is_batch
 
@@ -23,36 +24,6 @@ LOOKS = 32
 """So many first items of a channel are looked at, and then each so-manyth: to look at one of many parts takes 50 µs."""
 _MOVED = threading.Condition()
 """Notified where threads that were held may go on; its lock guards what is seen."""
-
-
-class Channel:
-    """What threads hand something over by: a queue, or a pool."""
-
-    def __init__(self, by: Any) -> None:
-        self.by = ref(by)
-        self.makers: WeakSet[threading.Thread] = WeakSet()
-        """Those that have put something into it, but for the training thread."""
-        self.takers: WeakSet[threading.Thread] = WeakSet()
-        """Those that have taken something from it, but for the training thread."""
-        self.given = self.taken = 0
-        """Items, so far."""
-
-    def lying(self) -> int:
-        """Items that lie ready in it."""
-        by = self.by()
-        if isinstance(by, ThreadPoolExecutor):
-            return max(0, self.given - self.taken)
-        with suppress(NotImplementedError):  # macOS does not tell of queues of processes
-            return 0 if by is None else int(by.qsize())
-        return 0
-
-
-class Level(NamedTuple):
-    """What lay ready in a channel before a turn and after it, and what was taken from it in between (items)."""
-
-    before: int
-    after: int
-    taken: int
 
 
 class FeedingThreads:
@@ -67,13 +38,18 @@ class FeedingThreads:
         self.training, self.waiting = training, waiting
         self.awake, self.holds = True, True
         self.most = 0
-        """So many threads that feed there were at most when they were to stand still."""
+        """So many items come in a burst at most: those that the last threads on the way hand over, or a multiple of
+        them that is no less than the number of all threads, each of which may have one in hand."""
         self.shared: set[str] = set()
         """Names of those that make batches for others as well while these stand still."""
         self.levels: list[Level] = []
         """Of each channel on the way to the training thread, since they last went on."""
         self.feeding: set[Channel] = set()
         """By which the training thread gets batches."""
+        self.steps_of_item = 1
+        """Steps that what the training thread takes is enough for, at most: an item may hold several batches."""
+        self.steps_since = 0
+        """Steps since it last took something."""
         self.asked_s: float | None = None
         """Since when it waits for one (time.monotonic), where that is known."""
         self._before: dict[Channel, tuple[int, int]] = {}
@@ -100,6 +76,14 @@ class FeedingThreads:
         finally:
             self.asked_s = None
 
+    def stepped(self) -> None:
+        """The training thread has used a batch up."""
+        self.steps_since += 1
+
+    def took(self) -> None:
+        """The training thread has taken what it makes batches of."""
+        self.steps_of_item, self.steps_since = max(self.steps_of_item, self.steps_since), 0
+
     def go_on(self) -> None:
         """Let them go on."""
         with _MOVED:
@@ -113,15 +97,20 @@ class FeedingThreads:
             self.awake = False
             self.feeding = {each for each in self.feeding if each.by() is not None}
             on_the_way = _SEEN.upstream(self.feeding)
-            self.most = max(self.most, sum(maker.is_alive() for maker in _makers(on_the_way)))
+            taken = [each for each in self.feeding if each.taken > self._before.get(each, (0, 0))[1]]
+            last, every = (
+                sum(each.at_once() for each in taken),
+                sum(maker.is_alive() for maker in _makers(_SEEN.upstream(taken))),
+            )
+            self.most = max(self.most, last * -(-every // last) if last else 0)
             # What nobody but the training thread puts anywhere is no batch: numbers of samples, buffers to be filled.
-            self.levels = [self._level(each) for each in on_the_way if each.makers or each in self.feeding]
+            self.levels = [self._level(each) for each in on_the_way if each.by_threads or each in self.feeding]
             _SEEN.settle()
 
     def _level(self, channel: Channel) -> Level:
         lying = channel.lying()
         before, taken = self._before.get(channel, (lying, 0))
-        return Level(before, lying, channel.taken - taken)
+        return Level(before, lying, channel.taken - taken, channel.by_threads, channel in self.feeding)
 
     def let_all_go(self) -> None:
         """Hold none of them any more: the training thread waits for one of them."""
@@ -146,11 +135,13 @@ class _Taking:
             if (thread := threading.current_thread()) not in channel.takers:
                 with _MOVED:
                     channel.takers.add(thread)
-        elif (
-            channel not in feeding.feeding and not (channel.taken > LOOKS and channel.taken % LOOKS) and is_batch(item)
-        ):
+            return
+        if channel not in feeding.feeding:
+            if (channel.taken > LOOKS and channel.taken % LOOKS) or not is_batch(item):
+                return
             with _MOVED:
                 feeding.feeding.add(channel)
+        feeding.took()
 
 
 class _Seen:
@@ -165,13 +156,14 @@ class _Seen:
     def settle(self) -> None:
         """Decide what is held: what feeds those that stand still, and nobody else."""
         awake: set[Channel] = set().union(*(self.upstream(each.feeding) for each in self.looking if each.awake))
-        self.held = set()
+        held: set[Channel] = set()
         for each in self.looking:
             if not each.awake and each.holds:
                 on_the_way = self.upstream(each.feeding)
-                self.held |= on_the_way - awake
+                held |= on_the_way - awake
                 pools = {one for one in on_the_way & awake if isinstance(one.by(), ThreadPoolExecutor)}
                 each.shared |= {maker.name for maker in _makers(pools)}  # what else they were asked for is made as well
+        self.held = held
         _MOVED.notify_all()
 
     def giving(self, by: Any) -> None:
@@ -182,6 +174,8 @@ class _Seen:
                 return
             with _MOVED:
                 channel.makers.add(thread)
+                channel.by_threads = True
+        channel.gaps(thread).giving()
         if channel in self.held:  # without the lock as a rule: a loop may hand over each sample by itself
             with _MOVED:
                 while not _MOVED.wait_for(lambda: channel not in self.held, PATIENCE_S):
@@ -189,7 +183,10 @@ class _Seen:
 
     def gave(self, by: Any) -> None:
         """It is there."""
-        self._channel(by).given += 1
+        channel = self._channel(by)
+        channel.given += 1
+        if (thread := threading.current_thread()) in channel.makers:
+            channel.gaps(thread).gave()
 
     def asking(self, by: Any) -> None:
         """This thread needs what it will get by this: it is held for nobody."""
@@ -197,7 +194,7 @@ class _Seen:
             thread = threading.current_thread()
             if any(each.training() is thread for each in self.looking) or thread not in _makers(self.held):
                 with _MOVED:
-                    self.held -= self.upstream([channel])
+                    self.held = self.held - self.upstream([channel])  # others read it without the lock
                     _MOVED.notify_all()
 
     def taking(self, by: Any) -> _Taking:

@@ -6,6 +6,7 @@ They are seen when they are first used, by hooks on all modules, on two classes 
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 from weakref import WeakSet
 
@@ -42,6 +43,8 @@ class Finder:
         """Of all loaders that were used."""
         self.steps = 0
         """Those that are over."""
+        self._training: int | None = None
+        """The thread that steps the optimizer."""
         self.in_loader = False
         """Whether the loop waits for a batch already."""
         patches = watch.patches
@@ -68,6 +71,7 @@ class Finder:
     def stepped(self) -> None:
         """A step is over. After the first the weights are known, after some all models are."""
         self.steps += 1
+        self._training = get_ident()
         optimizer = self.watch.optimizer
         if self.steps == 1 and optimizer is not None:
             self.watch.watch_gradients(weights_of(optimizer))
@@ -117,6 +121,8 @@ class Finder:
         @functools.wraps(original)
         def batches(loader: "DataLoader[Any]") -> Any:
             self.loader_processes = max(self.loader_processes, loader.num_workers)
+            if self.beside():
+                return original(loader)
             self.watch.fetching()  # its processes begin, and the order of its samples is drawn
             made = original(loader)
             self.watch.fetched(None)
@@ -124,6 +130,10 @@ class Finder:
             return Feeding(made, self)
 
         return batches
+
+    def beside(self) -> bool:
+        """Whether this is another thread than the one that trains: what it waits for holds up no step."""
+        return self._training not in (None, get_ident())
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -157,6 +167,8 @@ class Feeding:
         return self
 
     def __next__(self) -> Any:
+        if self._finder.beside():
+            return next(self._batches)
         watch = self._watch
         self._feeds_training |= watch.backwards > self._fed_at
         watch.fetching()

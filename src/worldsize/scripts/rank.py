@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 import traceback
+from concurrent.futures import thread as pools
 from multiprocessing import util
 from pathlib import Path
 from typing import Any, NoReturn
@@ -88,7 +89,8 @@ def run(script: ScriptSettings, file: Path, root: Path) -> None:
         runpy.run_module(script.words[1], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(str(file), run_name="__main__")
-    for thread in threading.enumerate():  # as Python itself does at its end
+    pools._python_exit()  # as Python itself does at its end: their threads end when they have done what they were asked
+    for thread in threading.enumerate():
         if not (thread.daemon or thread is threading.main_thread()):
             thread.join()
 
@@ -187,8 +189,8 @@ class _Hand(threading.Thread):
             self.turns.reply(Reply(facts=facts))
             while (turn := self.turns.next()).op != "finish":
                 reply = loop.take(turn)
-                reply.loader_processes = workload.loader_processes  # the largest of all ranks counts on each
                 reply.ready_batches = workload.ready.after(turn.count + turn.warmup, timed=turn.timed)
+                reply.loader_processes = workload.loader_processes  # the largest of all ranks counts on each
                 reply.steps, reply.samples, reply.warnings = workload.steps, workload.usual_samples, workload.warnings()
                 self.turns.reply(reply)
         self.turns.reply(Reply())

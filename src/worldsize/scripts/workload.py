@@ -70,6 +70,7 @@ class ScriptWorkload:
         """It has made its first step, and this is the world that it works in."""
         self._world = world
         self._stand_still()
+        self.ready.after(1, timed=False)
 
     @property
     def world(self) -> World:
@@ -95,7 +96,7 @@ class ScriptWorkload:
     @property
     def loader_processes(self) -> int:
         """Those of its largest DataLoader, or that it has forked by itself, which may make batches; or such threads."""
-        return max(self.finder.loader_processes, self.loaders.most, self.feeding.most)
+        return max(self.finder.loader_processes, self.loaders.most, self.ready.burst)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -113,6 +114,7 @@ class ScriptWorkload:
             return
         self.thread = threading.current_thread()
         self.finder.stepped()
+        self.feeding.stepped()
         if self.finder.steps <= WARMUP_STEPS:  # DDP agrees on its buckets in the second step, from C++
             self.watch.collectives.forget()
         self._last = ScriptStep(epoch, samples, self.watch.interrupted)

@@ -131,8 +131,9 @@ class BlockSizes:
         return min(count, most)
 
     def lead(self, cell: PlannedCell) -> int:
-        """Steps at the start of its next block that are not timed."""
-        return self.burst(cell) + self._longer * self._more(cell)[0]
+        """Steps at the start of its next block that are not timed: what is left over of a burst is used up in them."""
+        burst = self.burst(cell)
+        return burst + self.ready(cell) % burst + self._longer * self._more(cell)[0]
 
     def saw_loaders(self, cell: PlannedCell, told: Sequence[Facts | Reply]) -> None:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""

@@ -11,7 +11,6 @@ import torch
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data
-from worldsize.data.ready import Ready
 from worldsize.data.standing import loaders_that_go_on
 from worldsize.errors import FactoryError
 from worldsize.measure.activity import queued_by_all_s
@@ -141,7 +140,7 @@ def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn
     with ExitStack() as seen:
         for each in read:
             seen.enter_context(each.feeding)
-        ready = Ready(read[0].feeding) if read else None
+        ready = read[0].ready if read else None
 
         def telling(turn: Turn) -> Reply:
             reply = loop.take(turn)
@@ -149,9 +148,9 @@ def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn
             if ready:
                 left_alone = {method for each in read for method in each.left_alone}
                 shared = {name for each in read for name in each.feeding.shared}
-                reply.loader_processes = max(each.loader_processes for each in read)
                 if turn.trains:
                     reply.ready_batches = ready.after(turn.count + turn.warmup, timed=turn.timed)
+                reply.loader_processes = max(each.loader_processes for each in read)
                 reply.warnings += [*loaders_that_go_on(left_alone, shared), *ready.warnings()]
             return reply
 

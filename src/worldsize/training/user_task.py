@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from worldsize.config import CellSettings
 from worldsize.data.feeding_threads import FeedingThreads
+from worldsize.data.ready import Ready
 from worldsize.data.standing import ForkedLoaders
 from worldsize.errors import FactoryError
 from worldsize.factories import Factory, find_factory, raised
@@ -68,6 +69,7 @@ class OwnBatches:
         this = threading.current_thread()
         self.feeding = FeedingThreads(lambda: this)
         """Threads that make them; within its context they are seen."""
+        self.ready = Ready(self.feeding)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Any]:
         """Each batch until the iterable of one of the ranks ends.
@@ -93,6 +95,7 @@ class OwnBatches:
                 with self.feeding.asking():
                     made = next(batches)
                 yield made
+                self.feeding.stepped()
 
     def _iterator(self, rank: int) -> Iterator[Any]:
         if rank not in self._given:
@@ -129,7 +132,7 @@ class OwnBatches:
     @property
     def loader_processes(self) -> int:
         """Those that make the batches of one rank, or threads; 0 where its own thread makes them. As far as seen."""
-        return -(-max(self._loaders.most, self.owned.loaders.most, self.feeding.most) // len(self.ranks))
+        return -(-max(self._loaders.most, self.owned.loaders.most, self.ready.burst) // len(self.ranks))
 
     @property
     def left_alone(self) -> set[str]:
