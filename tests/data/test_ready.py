@@ -84,3 +84,11 @@ def test_an_item_that_feeds_several_steps(fed: Fed) -> None:
     assert fed.feeding.steps_of_item == 3
     fed.feeding.most = 1  # a thread that goes on
     assert turns(0, 0, 1) == [1, 0, 3 + 2], "and so do two batches of this one"
+
+
+def test_what_is_taken_seldom_is_no_item_of_many_batches(fed: Fed) -> None:
+    fed.turn(40, 2, per_step=0, timed=False)
+    fed.turn(1, 1, timed=False)
+    fed.turn(40, 1, per_step=0, timed=False)
+    fed.turn(1, 1, timed=False)
+    assert fed.feeding.steps_of_item == 1

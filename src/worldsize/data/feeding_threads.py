@@ -20,6 +20,8 @@ from worldsize.data.looks import is_batch
 PATIENCE_S = 10.0
 """How long the training thread waits for a batch beside threads that are held: it may wait for what one of them does.
 They are let go for good then."""
+MOST_BATCHES = 32
+"""Of an item: what is taken more seldom feeds something else than each step."""
 LOOKS = 32
 """So many first items of a channel are looked at, and then each so-manyth: to look at one of many parts takes 50 µs."""
 _MOVED = threading.Condition()
@@ -82,7 +84,9 @@ class FeedingThreads:
 
     def took(self) -> None:
         """The training thread has taken what it makes batches of."""
-        self.steps_of_item, self.steps_since = max(self.steps_of_item, self.steps_since), 0
+        if self.steps_since <= MOST_BATCHES:
+            self.steps_of_item = max(self.steps_of_item, self.steps_since)
+        self.steps_since = 0
 
     def go_on(self) -> None:
         """Let them go on."""
