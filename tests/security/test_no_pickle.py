@@ -23,8 +23,8 @@ UNPICKLE = {
 }
 """Functions of torch.distributed, and of others, that unpickle what arrives."""
 HARMLESS = {"multiprocessing.util", "multiprocessing.queues"}
-"""Folders and finalizers, and the class whose `get` is watched in loops of the user's own (data/hand_over.py makes none);
-what else of multiprocessing takes something in unpickles it."""
+"""Folders and finalizers, and the class whose `get` is watched in loops of the user's own (data/hand_over.py makes no
+queue); what else of multiprocessing takes something in unpickles it."""
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "_pickle", "multiprocessing"}
 
 
