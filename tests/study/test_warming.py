@@ -6,7 +6,7 @@ from fake_study import STUDY, grid
 from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
 from worldsize.study.pace import Pace
-from worldsize.study.warming import MOST, warm_up
+from worldsize.study.warming import BURSTS, MOST, warm_up
 
 STEP_S = 0.1
 
@@ -50,7 +50,7 @@ def test_it_takes_longer_where_the_loader_is_nearly_as_fast() -> None:
 
 @pytest.mark.parametrize("room", [4, 16])
 def test_a_loop_that_computes_makes_as_many_steps_once(room: int) -> None:
-    assert warmed(2.0, room) == (STUDY.warmup_steps + room, room)
+    assert warmed(2.0, room) == (STUDY.warmup_steps + max(BURSTS, room), room)
 
 
 def test_more_than_some_is_not_used_up() -> None:
@@ -87,3 +87,27 @@ def test_what_is_left_over_of_a_burst_is_used_up_before_a_block() -> None:
     assert pace.sizes.lead(cell) == 4 + 3
     pace.sizes.saw_loaders(cell, [Reply(ready_batches=8), Reply()])
     assert pace.sizes.lead(cell) == 4, "two whole ones"
+
+
+@pytest.mark.parametrize(("loaders", "share"), [(4, 0.69), (2, 0.69), (4, 0.5), (3, 0.6)])
+def test_a_burst_that_lies_ready_at_each_turn_is_used_up(loaders: int, share: float) -> None:
+    """What they have in hand is ready when their cell goes on: turns of two bursts would leave one over for ever."""
+    [cell] = grid("single", settings=StudySettings(steps=30, warmup_steps=loaders))
+    pace = Pace(STUDY, [cell], now_s=lambda: 0.0)
+    lies = loaders  # of the start
+
+    def take(count: int) -> list[float]:
+        nonlocal lies
+        lies, now_s, next_s = lies + loaders, 0.0, loaders * STEP_S / share
+        for _ in range(count):
+            if not lies:
+                now_s = next_s
+            now_s += STEP_S
+            while next_s <= now_s:
+                lies, next_s = lies + loaders, next_s + loaders * STEP_S / share
+            lies -= 1
+        pace.sizes.saw_loaders(cell, [Reply(loader_processes=loaders, ready_batches=lies)])
+        return [STEP_S] * count
+
+    warm_up(cell, pace, take)
+    assert lies == 0

@@ -10,6 +10,9 @@ MOST = {False: 64, True: 256}
 batches that loaders have in hand."""
 FEWEST = {False: 4, True: 16}
 """At a time, at least: of one or two steps it cannot be seen whether what lies ready becomes less."""
+BURSTS = 5
+"""So many of W loaders at a time, at least. Each ends what it has in hand while its cell stands still: a turn of two
+bursts, of which one lay ready, never waits where a step takes half as long as a batch, and leaves one ready again."""
 DRAIN_SHARE = 0.1
 """Of what is left of a budget, at most, for that."""
 
@@ -28,9 +31,9 @@ def warm_up(cell: PlannedCell, pace: Pace, take: Callable[[int], Iterable[float]
     before = ready + 1
     while 0 < ready < before:
         surely = first - ready > 1 + loaders
-        count = max(FEWEST[surely], ready)
+        count = max(FEWEST[surely], ready, BURSTS * loaders)
         too_long = pace.left_s is not None and count * times[-1] > DRAIN_SHARE * pace.left_s
-        if len(times) + count > MOST[surely] or too_long:
+        if len(times) + count > max(MOST[surely], 2 * BURSTS * loaders) or too_long:
             break
         times.extend(take(count))
         before, ready = ready, pace.sizes.ready(cell)
