@@ -46,8 +46,10 @@ for x in DataLoader(Slow(), batch_size=4, num_workers=WORKERS):
 
 
 def longest_wait_s(cell: Cell) -> float:
-    """Mean data wait of the rank that waits most: one whose loader began earlier may have a burst in stock for good, and
-    waits for the other rank instead."""
+    """Mean data wait of the rank that waits most.
+
+    One whose loader began earlier may have a burst in stock for good, and waits for the other rank instead.
+    """
     waits = with_parts(cell).filter("timed").group_by("rank").agg(pl.col("data_wait_s").mean())
     return float(waits.collect()["data_wait_s"].to_numpy().max())
 
