@@ -40,8 +40,8 @@ class FeedingThreads:
         self.training, self.waiting = training, waiting
         self.awake, self.holds = True, True
         self.most = 0
-        """So many items come in a burst at most: those that the last threads on the way hand over, or a multiple of
-        them that is no less than the number of all threads, each of which may have one in hand."""
+        """The most items that came in a burst: what the last threads on the way hand over at once. It is a multiple of
+        that where there are more threads in all, for each may have an item in hand."""
         self.shared: set[str] = set()
         """Names of those that make batches for others as well while these stand still."""
         self.levels: list[Level] = []

@@ -20,7 +20,7 @@ class Ready:
 
     @property
     def burst(self) -> int:
-        """For so many steps its threads make batches at once."""
+        """The steps that are fed by what its threads make at once."""
         each = min(1.0, self._made / self._taken) if self._taken else 1.0  # a step may take several items
         return ceil(each * self._feeding.most) * self._feeding.steps_of_item
 

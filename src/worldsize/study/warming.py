@@ -6,13 +6,14 @@ from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell
 
 MOST = {False: 64, True: 256}
-"""At most so many steps use up what was made before the first one; more where it surely becomes less: by more than the
-batches that loaders have in hand."""
+"""The most steps that use up what was made before the first one, by whether it has become less for certain: by more
+than the batches that loaders have in hand."""
 FEWEST = {False: 4, True: 16}
-"""At a time, at least: of one or two steps it cannot be seen whether what lies ready becomes less."""
+"""The fewest at a time: one or two steps do not show whether what lies ready becomes less."""
 BURSTS = 5
-"""So many of W loaders at a time, at least. Each ends what it has in hand while its cell stands still: a turn of two
-bursts, of which one lay ready, never waits where a step takes half as long as a batch, and leaves one ready again."""
+"""The fewest bursts of W loaders at a time. While its cell stands still, each loader ends the batch in its hand.
+So a turn of two bursts that finds one ready never waits, if a step is longer than half of the time from one batch to
+the next; and it leaves one ready again."""
 DRAIN_SHARE = 0.1
 """Of what is left of a budget, at most, for that."""
 
@@ -30,10 +31,10 @@ def warm_up(cell: PlannedCell, pace: Pace, take: Callable[[int], Iterable[float]
     loaders = max(1, pace.sizes.loaders(cell))
     before = ready + 1
     while 0 < ready < before:
-        surely = first - ready > 1 + loaders
-        count = max(FEWEST[surely], ready, BURSTS * loaders)
+        falls = first - ready > 1 + loaders
+        count = max(FEWEST[falls], ready, BURSTS * loaders)
         too_long = pace.left_s is not None and count * times[-1] > DRAIN_SHARE * pace.left_s
-        if len(times) + count > max(MOST[surely], 2 * BURSTS * loaders) or too_long:
+        if len(times) + count > max(MOST[falls], 2 * BURSTS * loaders) or too_long:
             break
         times.extend(take(count))
         before, ready = ready, pace.sizes.ready(cell)
