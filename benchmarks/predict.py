@@ -32,8 +32,9 @@ import worldsize
 from common import RESULTS, keep, say
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.baselines import Formulas
+from worldsize.analysis.predict.doubts import doubt_of, of_step
 from worldsize.analysis.predict.forecast import Inputs, Predicted, Target, inputs_of, simulated
-from worldsize.analysis.predict.held_out import doubt_of, held_out
+from worldsize.analysis.predict.held_out import held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.statistics import LEVEL
@@ -135,7 +136,8 @@ def _row(known: Known, analysis: StudyAnalysis, cell: CellAnalysis, held: Measur
     drift_of_one, drift_of_two = (each(here, cell) / each(model, cell) for each in (_alone_s, _together_s))
     found, plain, by_one, by_two = (_drifted(inputs, each) for each in (drift, 1.0, drift_of_one, drift_of_two))
     assert cell.summary is not None, "it was looked at"
-    doubt = doubt_of(known.errors, other_link=other_link, latency_share=found.latency_share * other_link)
+    latency_share = found.latency_share * other_link
+    doubt = doubt_of(known.errors, source=of_step(model, target), other_link=other_link, latency_share=latency_share)
     steps, (low, high) = np.concatenate(list(cell.blocks.values())), found.band_s(doubt)
     measured = cell.summary.step_s.value
     row = {

@@ -15,7 +15,7 @@ from worldsize.analysis.study import analyse
 from worldsize.report.profile import profile_table
 from worldsize.report.tables import to_records
 from worldsize.results.folder import Run, load_run
-from worldsize.study.schedule import PROFILED_STEPS
+from worldsize.study.blocks import PROFILED_STEPS
 
 MODEL = """
 from torch import nn

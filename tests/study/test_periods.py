@@ -59,10 +59,10 @@ def test_disturbed_periods_are_left_out_as_a_whole(step_s: float) -> None:
 
 
 def test_a_trace_has_a_short_period() -> None:
-    assert profiled_steps(apart(), 3) == EVERY
-    assert profiled_steps(planned("ddp", 2, SETTINGS), 3) == 3
+    assert profiled_steps(apart()) == EVERY
+    assert profiled_steps(planned("ddp", 2, SETTINGS)) == 3
     long = SETTINGS.model_copy(update={"sync_every": 500})
-    assert profiled_steps(apart(long), 3) < 500
+    assert profiled_steps(apart(long)) < 500
 
 
 def test_throughput_has_the_right_share_of_meetings(tmp_path: Path) -> None:

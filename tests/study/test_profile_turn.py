@@ -11,8 +11,7 @@ from worldsize.ranks.turns import Turn
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.results.traces import profile_folder, read_profile
-from worldsize.study.blocks import BLOCK_WARMUP
-from worldsize.study.schedule import PROFILED_STEPS
+from worldsize.study.blocks import BLOCK_WARMUP, PROFILED_STEPS
 
 PROFILED = STUDY.model_copy(update={"profile": True})
 DDP = "ddp-w2-b4"

@@ -6,7 +6,7 @@ from fake_study import STUDY, grid
 from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
 from worldsize.study.pace import Pace
-from worldsize.study.warming import BURSTS, MOST, warm_up
+from worldsize.study.warming import BURSTS, MOST, use_up, warm_up
 
 STEP_S = 0.1
 
@@ -26,6 +26,23 @@ class Fed:
             self.clock_s += step_s
         self.pace.sizes.saw_loaders(self.cell, [Reply(ready_batches=int(self.lies))])
         return [STEP_S] * count
+
+
+def turn(loaders: int, share: float, steps: int, lies: int) -> tuple[int, float]:
+    """What lies ready after a turn of so many steps, and how long these waited (s).
+
+    Each of the loaders has a batch in hand when it begins, and they make one burst after the other, `share` of a batch
+    a step; `lies` were ready besides.
+    """
+    lies, now_s, next_s, wait_s = lies + loaders, 0.0, loaders * STEP_S / share, 0.0
+    for _ in range(steps):
+        if not lies:
+            now_s, wait_s = next_s, wait_s + next_s - now_s
+        now_s += STEP_S
+        while next_s <= now_s:
+            lies, next_s = lies + loaders, next_s + loaders * STEP_S / share
+        lies -= 1
+    return lies, wait_s
 
 
 def warmed(share: float, room: int, settings: StudySettings = STUDY, budget_s: float | None = None) -> tuple[int, int]:
@@ -98,16 +115,55 @@ def test_a_burst_that_lies_ready_at_each_turn_is_used_up(loaders: int, share: fl
 
     def take(count: int) -> list[float]:
         nonlocal lies
-        lies, now_s, next_s = lies + loaders, 0.0, loaders * STEP_S / share
-        for _ in range(count):
-            if not lies:
-                now_s = next_s
-            now_s += STEP_S
-            while next_s <= now_s:
-                lies, next_s = lies + loaders, next_s + loaders * STEP_S / share
-            lies -= 1
+        lies, _ = turn(loaders, share, count, lies)
         pace.sizes.saw_loaders(cell, [Reply(loader_processes=loaders, ready_batches=lies)])
         return [STEP_S] * count
 
     warm_up(cell, pace, take)
     assert lies == 0
+
+
+@pytest.mark.parametrize(("loaders", "share"), [(4, 0.69), (2, 0.69), (3, 0.55), (1, 0.5)])
+def test_a_burst_that_a_hiccup_has_left_is_used_up_before_the_next_block(loaders: int, share: float) -> None:
+    """While a step was held up they made one more. Blocks of one burst would have one ready for ever."""
+    fed = Bursts(loaders, share)
+    warm_up(fed.cell, fed.pace, fed.take)
+    assert fed.block() > 0
+    fed.lies += loaders
+    fed.take(0)
+    waits = [fed.block() for _ in range(4)]
+    assert min(waits) > 0
+    assert fed.lies == 0
+
+
+@pytest.mark.parametrize("share", [1.3, 2.0])
+def test_loaders_that_keep_up_are_not_waited_for_again_and_again(share: float) -> None:
+    fed = Bursts(2, share)
+    warm_up(fed.cell, fed.pace, fed.take)
+    for _ in range(10):
+        fed.block()
+    assert fed.taken <= BURSTS * 2 + 10 * (2 + 2) + 2 * BURSTS * 2
+
+
+class Bursts:
+    """A cell whose loaders make `share` of a batch in a step, all of them at once."""
+
+    def __init__(self, loaders: int, share: float) -> None:
+        self.settings = StudySettings(block_steps=loaders, warmup_steps=loaders)
+        [self.cell] = grid("single", settings=self.settings)
+        self.pace = Pace(self.settings, [self.cell], now_s=lambda: 0.0)
+        self.loaders, self.share, self.lies, self.taken = loaders, share, 0, 0
+
+    def take(self, count: int) -> list[float]:
+        self.lies, self.wait_s = turn(self.loaders, self.share, count, self.lies) if count else (self.lies, 0.0)
+        self.taken += count
+        told = Reply(loader_processes=self.loaders, ready_batches=self.lies)
+        self.pace.sizes.saw_loaders(self.cell, [told])
+        return [STEP_S] * count
+
+    def block(self) -> float:
+        """How long a block waits for data (s)."""
+        if self.pace.sizes.left_over(self.cell):
+            use_up(self.cell, self.pace, self.take)
+        self.take(self.pace.sizes.lead(self.cell) + self.pace.sizes.of(self.cell))
+        return self.wait_s

@@ -45,6 +45,11 @@ class Truth:
     """What each rank always has, as a share of computing; in turn, where there are more."""
     contention: float = 0.0
     """How much longer each further worker lets all of them compute."""
+    blocks: int = STEPS // BLOCK_STEPS
+    """Of each cell."""
+    unlike: float = 0.0
+    """By how much blocks of a cell differ, as others take the machine: the standard deviation of the logarithm."""
+    seed: int = 0
 
     def message_s(self, world_size: int) -> float:
         """The one all-reduce of a step."""
@@ -80,14 +85,17 @@ def made_forecast_run(folder: Path, truth: Truth, cells: tuple[tuple[str, int, i
 
 
 def _write(folder: Path, cell: MadeCell, truth: Truth, seed: int) -> None:
-    computing = truth.computing_s(cell.world_size, cell.batch_size, STEPS, seed)
+    count = truth.blocks * BLOCK_STEPS
+    longer = np.exp(truth.unlike * np.random.default_rng([truth.seed, seed]).standard_normal(truth.blocks))
+    each = np.repeat(longer, BLOCK_STEPS)
+    computing = each[:, None] * truth.computing_s(cell.world_size, cell.batch_size, count, truth.seed + seed)
     message_s = truth.message_s(cell.world_size)
-    lengths = computing.max(axis=1) + message_s
+    lengths = computing.max(axis=1) + each * message_s
     begins = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
     place = cell_folder(folder, cell.id)
     for rank in range(cell.world_size):
         steps, spans = [], []
-        for step in range(STEPS):
+        for step in range(count):
             own, length = float(computing[step, rank]), float(lengths[step])
             steps.append(_step(cell, step, own, length, float(begins[step])))
             if message_s:
@@ -98,11 +106,11 @@ def _write(folder: Path, cell: MadeCell, truth: Truth, seed: int) -> None:
     mean_s = float(lengths.mean())
     record.gradients = GradientTimes(sizes_bytes=(truth.gradient_bytes,), ready_share=(1.0,), steps=5)
     record.summary = CellSummary(
-        step_s=Estimate(value=mean_s, samples=STEPS // BLOCK_STEPS),
-        samples_per_s=Estimate(value=cell.settings.global_batch / mean_s, samples=STEPS // BLOCK_STEPS),
+        step_s=Estimate(value=mean_s, samples=truth.blocks),
+        samples_per_s=Estimate(value=cell.settings.global_batch / mean_s, samples=truth.blocks),
         parts_s={},
-        timed_steps=STEPS,
-        blocks=STEPS // BLOCK_STEPS,
+        timed_steps=count,
+        blocks=truth.blocks,
     )
     write_cell(folder, record)
 

@@ -44,8 +44,8 @@ UNTIMED = 1.5
 """Length of a turn ÷ that of its timed steps, as a first guess."""
 MAX_STRETCH = 2.0
 """Steps of a block ÷ what was planned, at most, where that uses a budget up."""
-MOST_PROFILED = 16
-"""Steps in a trace at most: a trace of more is slow to open."""
+PROFILED_STEPS, MOST_PROFILED = 3, 16
+"""Steps in a trace: enough to see one like the next, and at most. A trace of more is slow to open."""
 REFERENCE_EVERY_S = 0.25
 """Steps that take about so long are followed by the short computation, which takes 5 ms: 2 % of that."""
 
@@ -68,9 +68,9 @@ def first_steps(cell: PlannedCell) -> int:
     return int(getattr(cell.settings, name, 0)) if name else 0
 
 
-def profiled_steps(cell: PlannedCell, least: int) -> int:
+def profiled_steps(cell: PlannedCell) -> int:
     """Steps of a trace: a few, or all of a short period, of which only one communicates."""
-    return max(least, min(period(cell), MOST_PROFILED))
+    return max(PROFILED_STEPS, min(period(cell), MOST_PROFILED))
 
 
 def warmup_steps(cell: PlannedCell, loaders: int) -> int:
@@ -98,6 +98,8 @@ class BlockSizes:
         self._steps: dict[str, int] = {}
         self._loaders: dict[str, int] = {}
         self._ready: dict[str, int] = {}
+        self._fed_ahead: set[str] = set()
+        """Cells whose loaders keep batches ready however many steps use them up."""
         self.round = 0
         """The number of the next round of blocks."""
 
@@ -139,10 +141,21 @@ class BlockSizes:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
         self._loaders[cell.id] = max((self._loaders.get(cell.id, 0), *(each.loader_processes for each in told)))
         self._ready[cell.id] = max(each.ready_batches for each in told)
+        if not self._ready[cell.id]:
+            self._fed_ahead.discard(cell.id)
 
     def ready(self, cell: PlannedCell) -> int:
         """Batches that a loader of the user's own has made ahead, on the rank that has most of them."""
         return self._ready.get(cell.id, 0)
+
+    def left_over(self, cell: PlannedCell) -> bool:
+        """Whether a burst or more lies ready that was used up once, as after a step that others have held up."""
+        return self.ready(cell) >= self.burst(cell) and cell.id not in self._fed_ahead
+
+    def tried(self, cell: PlannedCell) -> None:
+        """Untimed steps have used up what they could."""
+        if self.left_over(cell):
+            self._fed_ahead.add(cell.id)
 
     def loaders(self, cell: PlannedCell) -> int:
         """Processes W of the largest loader of its ranks; one of the user's own shows only when it runs."""

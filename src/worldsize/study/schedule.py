@@ -7,6 +7,7 @@ the time is up (pace.py). Nothing here measures, sleeps or starts a process: the
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, Literal
 
@@ -24,10 +25,7 @@ from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell, batches_to_read, in_turn
 from worldsize.study.restarts import Restarts, pieces
-from worldsize.study.warming import warm_up
-
-PROFILED_STEPS = 3
-"""Enough to see one like the next; a trace of more is slow to open."""
+from worldsize.study.warming import use_up, warm_up
 
 Ending = Literal["precision", "settled", "cap", "budget", "epochs"]
 
@@ -53,10 +51,8 @@ class Schedule:
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
         self.counted = Counted(all_count=settings.steps is not None)
         self.open = {cell.id for cell in cells}
-        self.warm: set[str] = set()
-        self.verified: set[str] = set()
-        self.began: dict[str, int] = {}
-        self.trained: dict[str, int] = {}
+        self.warm, self.verified = set[str](), set[str]()
+        self.began, self.trained = dict[str, int](), dict[str, int]()
         """Steps of training that a cell had behind it when its workers began, by its checkpoint, and that it has."""
         self.epoch_steps: dict[str, int] = {}
         """Steps of an epoch of a cell; 0 where that is unknown, and no epochs are trained."""
@@ -124,7 +120,7 @@ class Schedule:
         times: list[float] = []
         if self.steps_protocol and self.pace.warmup_steps(cell):
             self.pace.launching()
-            times = warm_up(cell, self.pace, lambda count: self._take(cell, Turn(op="steps", count=count, timed=False)))
+            times = warm_up(cell, self.pace, partial(self._untimed, cell))
             self.pace.launched()
             self.pace.saw_step(cell, self.pace.sizes.usual_step_s(cell, np.array(times)))
         self.warm.add(cell.id)
@@ -154,6 +150,8 @@ class Schedule:
 
     def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
         """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
+        if self.pace.sizes.left_over(cell):
+            use_up(cell, self.pace, partial(self._untimed, cell))
         left = blocks.steps_left(self.settings, self.samples[cell.id])
         count, usual_warmup = self.pace.sizes.of(cell, left), self.pace.sizes.lead(cell)
         every = blocks.reference_every(cell, self.pace.step_s(cell), self.pace.sizes.loaders(cell))
@@ -224,6 +222,9 @@ class Schedule:
         """One turn of training, followed by the listener; the time of each step."""
         return self._slowest(cell, self._replies(cell, turn))
 
+    def _untimed(self, cell: PlannedCell, count: int) -> Any:
+        return self._take(cell, Turn(op="steps", count=count, timed=False))
+
     def _replies(self, cell: PlannedCell, turn: Turn) -> list[Reply]:
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
@@ -267,7 +268,7 @@ class Schedule:
 
     def _profile(self, cell: PlannedCell) -> None:
         """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
-        turn = Turn(op="profile", count=blocks.profiled_steps(cell, PROFILED_STEPS), warmup=blocks.BLOCK_WARMUP)
+        turn = Turn(op="profile", count=blocks.profiled_steps(cell), warmup=blocks.BLOCK_WARMUP)
         try:
             self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
         except CellFailed as failed:

@@ -11,8 +11,8 @@ from made_forecasts import Truth, made_forecast_run
 from worldsize.analysis.predict import answer as answer_module
 from worldsize.analysis.predict.answer import answer
 from worldsize.analysis.predict.bounds import check_asked
+from worldsize.analysis.predict.doubts import doubt_of
 from worldsize.analysis.predict.forecast import Predicted, Target, inputs_of, predicted
-from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.narrow import narrowing
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -103,13 +103,6 @@ def test_the_band_holds_nine_in_ten_steps_where_forecasts_are_off(tmp_path: Path
     steps = worlds[:, None] * generator.choice(found.steps_s, (2_000, 20))
     low, high = found.band_s(doubt_of(np.expm1(off * generator.standard_normal(400))))
     assert 0.88 <= np.mean((steps >= low) & (steps <= high)) <= 0.93  # the usual errors always count for four cells
-
-
-def test_a_run_that_tells_nothing_of_its_errors_has_the_usual_ones() -> None:
-    assert doubt_of([]) == pytest.approx(USUAL_ERROR)
-    assert doubt_of([0.01, -0.01]) < USUAL_ERROR < doubt_of([0.2])
-    assert doubt_of([], other_link=True) > USUAL_ERROR
-    assert doubt_of([], latency_share=0.6) == pytest.approx(np.hypot(USUAL_ERROR, 0.15))
 
 
 def test_the_band_is_wider_where_latency_is_most_of_a_step_that_no_run_had(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """The whole answer: which rows can be predicted and which cannot, and what would make them surer (method.md §14)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import log
 
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import headline
 from worldsize.analysis.predict.assumed import assumptions
 from worldsize.analysis.predict.baselines import Formulas
 from worldsize.analysis.predict.bounds import check_asked, settings_apply, strategies_of, why_not
+from worldsize.analysis.predict.doubts import doubt_of, of_speedup, of_step
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
-from worldsize.analysis.predict.held_out import doubt_of, held_out
+from worldsize.analysis.predict.held_out import held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.narrow import narrowing
+from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
@@ -44,8 +48,8 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
             else:
                 beyond = hosts is not None or target.world_size > largest_measured
                 share = found.latency_share if beyond else 0.0
-                errors = (each.error for each in held)
-                doubt = doubt_of(errors, other_link=hosts is not None, latency_share=share)
+                errors = [each.error for each in held]
+                doubt = partial(doubt_of, errors, other_link=hosts is not None, latency_share=share)
                 rows.append(_row(model, formulas, target, found, doubt))
                 targets.append(target)
     if not rows:
@@ -108,27 +112,25 @@ def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float 
     return settings.bucket_mb if settings.bucket_mb is not None else model.analysis.record.asked.bucket_mb
 
 
-def _row(model: Model, formulas: Formulas, target: Target, found: Predicted, doubt: float) -> Forecast:
+def _row(model: Model, formulas: Formulas, target: Target, found: Predicted, doubt: Callable[..., float]) -> Forecast:
     step_s, samples = found.step_s, target.world_size * target.batch_size
-    low, high = found.band_s(doubt)
-    alone_s, strong = _alone_s(model, target)
-    # Of the same samples: one worker takes N steps for those of one step of N workers, or one for the global batch.
-    whole_s = None if alone_s is None else alone_s * (1 if strong else target.world_size)
+    low, high = found.band_s(doubt(source=of_step(model, target)))
+    speedup, kind = _speedup(model, target, found, doubt)
     return Forecast(
         strategy=target.strategy,
         world_size=target.world_size,
         batch_size=target.batch_size,
         step_s=Band(value=step_s, low=low, high=high),
         samples_per_s=Band(value=samples / step_s, low=samples / high, high=samples / low),
-        speedup=None if whole_s is None else Band(value=whole_s / step_s, low=whole_s / high, high=whole_s / low),
+        speedup=speedup,
         efficiency=None
-        if whole_s is None
+        if speedup is None
         else Band(
-            value=whole_s / step_s / target.world_size,
-            low=whole_s / high / target.world_size,
-            high=whole_s / low / target.world_size,
+            value=speedup.value / target.world_size,
+            low=speedup.low / target.world_size,
+            high=speedup.high / target.world_size,
         ),
-        scaling="strong" if strong else "weak",
+        scaling=kind,
         limit=_limit(found),
         parts_s=_parts(found),
         amdahl_step_s=None if target.hosts else formulas.amdahl_s(target),
@@ -137,29 +139,40 @@ def _row(model: Model, formulas: Formulas, target: Target, found: Predicted, dou
     )
 
 
-def _alone_s(model: Model, target: Target) -> tuple[float | None, bool]:
-    """The step of the one worker it is compared with, and whether that has the whole global batch.
-
-    At a batch that was not measured: its forecast × measured ÷ forecast at the nearest batch that was.
-    """
+def _speedup(model: Model, target: Target, found: Predicted, doubt: Callable[..., float]) -> tuple[Band | None, Kind]:
+    """Over one worker; its band knows how well the speed-up was measured, in place of the step."""
     strong = model.analysis.record.asked.global_batch is not None
+    kind: Kind = "strong" if strong else "weak"
     batch = target.batch_size * (target.world_size if strong else 1)
     names = (BASELINE_STRATEGY, target.strategy)  # the better baseline first (§6)
-    alone = [cell for cell in model.cells if cell.world_size == 1 and cell.strategy in names and cell.summary]
-    nearest = min(
-        alone,
+    alone = min(
+        (cell for cell in model.cells if cell.world_size == 1 and cell.strategy in names and cell.summary),
         key=lambda cell: (abs(log(cell.batch_size / batch)), names.index(cell.strategy)),
         default=None,
     )
-    measured_s = nearest.summary.step_s.value if nearest and nearest.summary else None
-    if nearest and nearest.batch_size == batch:
-        return measured_s, strong
-    if strong or not model.known(target.strategy).alone:
-        return None, strong
+    alone_s = _alone_s(model, target, alone, batch)
+    if alone_s is None:
+        return None, kind
+    # Of the same samples: one worker takes N steps for those of one step of N workers, or one for the global batch.
+    whole_s = alone_s * (1 if strong else target.world_size)
+    low, high = found.band_s(doubt(source=of_speedup(model, target, alone, kind)))
+    return Band(value=whole_s / found.step_s, low=whole_s / high, high=whole_s / low), kind
+
+
+def _alone_s(model: Model, target: Target, alone: CellAnalysis | None, batch: int) -> float | None:
+    """The step of the one worker it is compared with, which has so large a batch.
+
+    At a batch that was not measured: its forecast × measured ÷ forecast at the nearest batch that was.
+    """
+    measured_s = alone.summary.step_s.value if alone and alone.summary else None
+    if alone and alone.batch_size == batch:
+        return measured_s
+    if batch != target.batch_size or not model.known(target.strategy).alone:
+        return None
     found = predicted(model, target._replace(world_size=1))
-    there = predicted(model, target._replace(world_size=1, batch_size=nearest.batch_size)) if nearest else None
+    there = predicted(model, target._replace(world_size=1, batch_size=alone.batch_size)) if alone else None
     off = measured_s / there.step_s if measured_s and there else 1.0
-    return (found.step_s * off if found else None), strong
+    return found.step_s * off if found else None
 
 
 def _parts(found: Predicted) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """How far off a forecast is: each measured cell predicted from the others, beside the two formulas (method.md §14)."""
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.baselines import Formulas
+from worldsize.analysis.predict.doubts import doubt_of, of_step
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.study import StudyAnalysis
@@ -16,17 +16,6 @@ from worldsize.results.records import Estimate
 
 STEPS = 100
 """Steps that are simulated of each: enough for a mean, and all cells must be there within a second or two."""
-USUAL_ERROR = 0.025
-"""Root mean square of the errors of 48 cells over the link of their run, at a batch and with buckets that it had not
-seen: 1.3, 1.5 and 2.4 % in three runs of benchmarks/predict.py."""
-OTHER_LINK_ERROR = 0.02
-"""What another link adds: 116 errors of six models over links exchanged, in quiet hours, were 2.3 % in all; two whole
-sessions of benchmarks/predict.py, a noisy and a quiet one, have 89 and 93 % of their steps in the band by it."""
-LATENCY_ERROR = 0.25
-"""How far latency is off over another link or in a larger world (standard deviation, as a share of it): in three runs
-of benchmarks/predict.py it was off by up to 40 %, where the known run was disturbed; taken, not fitted."""
-USUALLY = 4
-"""As many cells of a run say as much of its errors as all other runs do: taken, not measured."""
 
 
 class _Left(NamedTuple):
@@ -46,18 +35,7 @@ class _Left(NamedTuple):
 def held_out(analysis: StudyAnalysis) -> list[HeldOut]:
     """Each cell of several workers that the others tell enough of to predict it."""
     left = list(_left_out(analysis))
-    return [_held_out(each, doubt_of(other.error for other in left if other is not each)) for each in left]
-
-
-def doubt_of(errors: Iterable[float], *, other_link: bool = False, latency_share: float = 0.0) -> float:
-    """How far off forecasts of a run are, by its own held-out errors and those that are usual.
-
-    A standard deviation, as a share of the step (method.md §14). Held-out cells have the link of the run and its world
-    sizes, and tell nothing of others: `latency_share` is that of latency in a step that has another of them.
-    """
-    own = [math.log1p(error) for error in errors]
-    known = (USUALLY * USUAL_ERROR**2 + sum(error**2 for error in own)) / (USUALLY + len(own))
-    return math.sqrt(known + OTHER_LINK_ERROR**2 * other_link + (LATENCY_ERROR * latency_share) ** 2)
+    return [_held_out(each, [other.error for other in left if other is not each]) for each in left]
 
 
 def _left_out(analysis: StudyAnalysis) -> Iterator[_Left]:
@@ -70,8 +48,9 @@ def _left_out(analysis: StudyAnalysis) -> Iterator[_Left]:
             yield _Left(cell, cell.summary.step_s, model, target, found)
 
 
-def _held_out(left: _Left, doubt: float) -> HeldOut:
+def _held_out(left: _Left, errors: Iterable[float]) -> HeldOut:
     """Its band takes the errors of the other cells."""
+    doubt = doubt_of(errors, source=of_step(left.model, left.target))
     measured_s = left.measured.value
     steps = np.concatenate(list(left.cell.blocks.values()))
     low, high = left.found.band_s(doubt)
