@@ -21,7 +21,8 @@ from common import keep, say
 from made_studies import World, doubling, hold, share
 from worldsize.analysis import levels
 
-STUDIES = 400
+STUDIES = 1_000
+"""They leave 0.8 points open. Of 400 two kinds of 54 that hold 93 % were at 92: the least of many is an unlucky one."""
 SEED = 20_179
 """No rule of the analysis was chosen by studies of this seed."""
 RESAMPLES = 1_000

@@ -5,8 +5,9 @@ import pytest
 from fake_study import STUDY, grid
 from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
+from worldsize.study.blocks import BURSTS
 from worldsize.study.pace import Pace
-from worldsize.study.warming import BURSTS, MOST, use_up, warm_up
+from worldsize.study.warming import MOST, warm_up
 
 STEP_S = 0.1
 
@@ -124,46 +125,63 @@ def test_a_burst_that_lies_ready_at_each_turn_is_used_up(loaders: int, share: fl
 
 
 @pytest.mark.parametrize(("loaders", "share"), [(4, 0.69), (2, 0.69), (3, 0.55), (1, 0.5)])
-def test_a_burst_that_a_hiccup_has_left_is_used_up_before_the_next_block(loaders: int, share: float) -> None:
-    """While a step was held up they made one more. Blocks of one burst would have one ready for ever."""
+@pytest.mark.parametrize("bursts", [1, 2])
+def test_bursts_that_were_made_while_a_step_took_longer_are_used_up(loaders: int, share: float, bursts: int) -> None:
+    """Blocks of one burst would have one ready for ever. What uses them up is timed, as the long step was."""
     fed = Bursts(loaders, share)
     warm_up(fed.cell, fed.pace, fed.take)
     assert fed.block() > 0
-    fed.lies += loaders
-    fed.take(0)
+    fed.lies += bursts * loaders
+    fed.told()
     waits = [fed.block() for _ in range(4)]
-    assert min(waits) > 0
+    assert min(waits[bursts:]) > 0
     assert fed.lies == 0
 
 
+def test_steps_that_read_batches_of_their_own_tell_nothing_of_what_lies_ready() -> None:
+    fed = Bursts(4, 0.69)
+    fed.lies = 3
+    fed.told()
+    fed.pace.sizes.saw_loaders(fed.cell, [Reply(loader_processes=4)])
+    assert fed.pace.sizes.lead(fed.cell) == 4 + 3
+
+
 @pytest.mark.parametrize("share", [1.3, 2.0])
-def test_loaders_that_keep_up_are_not_waited_for_again_and_again(share: float) -> None:
+def test_loaders_that_keep_up_do_not_make_blocks_longer_for_ever(share: float) -> None:
     fed = Bursts(2, share)
     warm_up(fed.cell, fed.pace, fed.take)
-    for _ in range(10):
+    for _ in range(3):
         fed.block()
-    assert fed.taken <= BURSTS * 2 + 10 * (2 + 2) + 2 * BURSTS * 2
+    assert fed.pace.sizes.of(fed.cell) == 2
+
+
+def test_blocks_of_a_given_length_have_it() -> None:
+    fed = Bursts(2, 0.69, block_steps=2)
+    fed.lies = 4
+    fed.told()
+    assert fed.pace.sizes.of(fed.cell) == 2
 
 
 class Bursts:
     """A cell whose loaders make `share` of a batch in a step, all of them at once."""
 
-    def __init__(self, loaders: int, share: float) -> None:
-        self.settings = StudySettings(block_steps=loaders, warmup_steps=loaders)
-        [self.cell] = grid("single", settings=self.settings)
-        self.pace = Pace(self.settings, [self.cell], now_s=lambda: 0.0)
-        self.loaders, self.share, self.lies, self.taken = loaders, share, 0, 0
+    def __init__(self, loaders: int, share: float, block_steps: int | None = None) -> None:
+        settings = StudySettings(steps=1_000, warmup_steps=loaders, block_steps=block_steps)
+        [self.cell] = grid("single", settings=settings)
+        self.pace = Pace(settings, [self.cell], now_s=lambda: 0.0)
+        self.loaders, self.share, self.lies, self.wait_s = loaders, share, 0, 0.0
 
     def take(self, count: int) -> list[float]:
-        self.lies, self.wait_s = turn(self.loaders, self.share, count, self.lies) if count else (self.lies, 0.0)
-        self.taken += count
-        told = Reply(loader_processes=self.loaders, ready_batches=self.lies)
-        self.pace.sizes.saw_loaders(self.cell, [told])
+        self.lies, self.wait_s = turn(self.loaders, self.share, count, self.lies)
+        self.told()
         return [STEP_S] * count
+
+    def told(self) -> None:
+        """What its rank says after a turn."""
+        reply = Reply(loader_processes=self.loaders, ready_batches=self.lies)
+        self.pace.sizes.saw_loaders(self.cell, [reply])
 
     def block(self) -> float:
         """How long a block waits for data (s)."""
-        if self.pace.sizes.left_over(self.cell):
-            use_up(self.cell, self.pace, self.take)
         self.take(self.pace.sizes.lead(self.cell) + self.pace.sizes.of(self.cell))
         return self.wait_s

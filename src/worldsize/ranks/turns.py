@@ -110,8 +110,8 @@ class Reply(Record):
     """Samples per worker and step as they usually are so far, of work that says so only when it runs."""
     loader_processes: int = 0
     """Those of the largest loader of the user's own so far, on this rank; what settings ask for is known without it."""
-    ready_batches: int = 0
-    """Those that this loader has made ahead, on this rank, while it stands still."""
+    ready_batches: int | None = None
+    """Those that this loader has made ahead, on this rank; None after steps that it does not feed."""
     over: bool = False
     """Whether the work came to its end in this turn, which may have had fewer steps than were asked for."""
     warnings: list[WarningRecord] = Field(default_factory=list)

@@ -26,6 +26,10 @@ MIN_STEPS = 2
 GOOD_STEPS = 4
 """Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
 FEW_ROUNDS = 5
+BURSTS = 5
+"""The fewest bursts of W loaders that use up what lies ready. While its cell stands still, each loader ends the batch
+in its hand. So a turn of two bursts that finds one ready never waits, if a step is longer than half of the time from
+one batch to the next; and it leaves one ready again."""
 MAX_STEPS = 2_000
 BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
@@ -124,6 +128,8 @@ class BlockSizes:
     def of(self, cell: PlannedCell, left: int | None = None) -> int:
         """Timed steps in the next block of a cell; at most the `left` ones where some are left of a number."""
         usual = self.whole(cell, self._steps.get(cell.id) or self.settings.block_steps or MIN_STEPS)
+        if self._left_over(cell) and self.settings.block_steps is None:
+            usual = max(usual, self.whole(cell, BURSTS * self.burst(cell)))
         count = usual + self._longer * self._more(cell)[1]
         if left is None or left <= 0 or self.settings.block_steps is not None:
             return count
@@ -140,21 +146,27 @@ class BlockSizes:
     def saw_loaders(self, cell: PlannedCell, told: Sequence[Facts | Reply]) -> None:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
         self._loaders[cell.id] = max((self._loaders.get(cell.id, 0), *(each.loader_processes for each in told)))
-        self._ready[cell.id] = max(each.ready_batches for each in told)
-        if not self._ready[cell.id]:
+        looked = [each.ready_batches for each in told if each.ready_batches is not None]
+        if not looked:  # these steps read batches of their own
+            return
+        before, ready, burst = self.ready(cell), max(looked), self.burst(cell)
+        self._ready[cell.id] = ready
+        if burst <= before <= ready:
+            self._fed_ahead.add(cell.id)
+        elif not ready:
             self._fed_ahead.discard(cell.id)
 
     def ready(self, cell: PlannedCell) -> int:
         """Batches that a loader of the user's own has made ahead, on the rank that has most of them."""
         return self._ready.get(cell.id, 0)
 
-    def left_over(self, cell: PlannedCell) -> bool:
-        """Whether a burst or more lies ready that was used up once, as after a step that others have held up."""
+    def _left_over(self, cell: PlannedCell) -> bool:
+        """Whether a burst or more lies ready that was used up once: a step took longer, and its loaders went on."""
         return self.ready(cell) >= self.burst(cell) and cell.id not in self._fed_ahead
 
-    def tried(self, cell: PlannedCell) -> None:
+    def used_up(self, cell: PlannedCell) -> None:
         """Untimed steps have used up what they could."""
-        if self.left_over(cell):
+        if self._left_over(cell):
             self._fed_ahead.add(cell.id)
 
     def loaders(self, cell: PlannedCell) -> int:

@@ -7,7 +7,6 @@ the time is up (pace.py). Nothing here measures, sleeps or starts a process: the
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from math import isfinite
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell, batches_to_read, in_turn
 from worldsize.study.restarts import Restarts, pieces
-from worldsize.study.warming import use_up, warm_up
+from worldsize.study.warming import warm_up
 
 Ending = Literal["precision", "settled", "cap", "budget", "epochs"]
 
@@ -120,7 +119,7 @@ class Schedule:
         times: list[float] = []
         if self.steps_protocol and self.pace.warmup_steps(cell):
             self.pace.launching()
-            times = warm_up(cell, self.pace, partial(self._untimed, cell))
+            times = warm_up(cell, self.pace, lambda count: self._take(cell, Turn(op="steps", count=count, timed=False)))
             self.pace.launched()
             self.pace.saw_step(cell, self.pace.sizes.usual_step_s(cell, np.array(times)))
         self.warm.add(cell.id)
@@ -150,8 +149,6 @@ class Schedule:
 
     def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
         """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
-        if self.pace.sizes.left_over(cell):
-            use_up(cell, self.pace, partial(self._untimed, cell))
         left = blocks.steps_left(self.settings, self.samples[cell.id])
         count, usual_warmup = self.pace.sizes.of(cell, left), self.pace.sizes.lead(cell)
         every = blocks.reference_every(cell, self.pace.step_s(cell), self.pace.sizes.loaders(cell))
@@ -221,9 +218,6 @@ class Schedule:
     def _take(self, cell: PlannedCell, turn: Turn) -> Any:
         """One turn of training, followed by the listener; the time of each step."""
         return self._slowest(cell, self._replies(cell, turn))
-
-    def _untimed(self, cell: PlannedCell, count: int) -> Any:
-        return self._take(cell, Turn(op="steps", count=count, timed=False))
 
     def _replies(self, cell: PlannedCell, turn: Turn) -> list[Reply]:
         follow = self.ledger.follow(cell, self.listener)
