@@ -32,7 +32,7 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
         ({"seed": -1}, "seed: -1 was given; at least 0 is allowed"),
         ({"threads_per_worker": 0}, "threads_per_worker: 0 was given; at least 1 is allowed"),
         ({"learning_rate": float("nan")}, "learning_rate: nan was given; a finite number is allowed"),
-        ({"target_interval": 1}, "target_interval: 1 was given; less than 1 is allowed"),
+        ({"target_interval": 1}, "target_interval: 100% was given; less than 100% is allowed"),
         ({"world_sizes": (1, 0)}, "world_sizes: 0 was given; each must be at least 1"),
         ({"batch_sizes": (-4,)}, "batch_sizes: -4 was given; each must be at least 1"),
         ({"world_sizes": ()}, "world_sizes: () was given; "),

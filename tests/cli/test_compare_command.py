@@ -140,9 +140,9 @@ def test_one_run_a_side_passes_without_a_claim_and_prints_what_would_settle_it(
         ("a0/study.json b0", ["is a part of a run folder"]),
         ("a0 b0 --fail-above five", ["--fail-above: 'five' was given", "3% or 0.03"]),
         ("a0 b0 --fail-above 5", ["--fail-above: '5' was given", "did you mean 5%?"]),
-        ("a0 b0 --fail-above -5%", ["--fail-above: -0.05 was given", "at least 0"]),
+        ("a0 b0 --fail-above -5%", ["--fail-above: -5% was given", "at least 0%"]),
         ("a0 b0 --fail-above nan", ["--fail-above: nan was given", "finite"]),
-        ("a0 b0 --strict", ["give fail_above as well"]),
+        ("a0 b0 --strict", ["give --fail-above as well"]),
         (
             "a0 b0 --judge-by feeling",
             ["--judge-by: 'feeling' was given", "'auto', 'relative', 'plain' or 'normalised'"],

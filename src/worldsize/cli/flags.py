@@ -103,9 +103,9 @@ TAKEN: dict[str, dict[str, Flag]] = {}
 
 
 def by_flag(message: str, command: str, arguments: Sequence[str]) -> str:
-    """An error of settings that names the flag of the command, where it begins with a field.
+    """An error of settings that names the flags of the command in place of fields.
 
-    Behind the name of a preset or file only where the flag was typed: then it is not the file that is wrong.
+    Behind the name of a preset or file only the first, where it was typed: then it is not the file that is wrong.
     """
     source, _, behind = message.partition(": ")
     for before, text in (("", message), (source, behind)):
@@ -114,8 +114,18 @@ def by_flag(message: str, command: str, arguments: Sequence[str]) -> str:
             word = f"--{flag.name.replace('_', '-')}"
             typed = any(argument == word or argument.startswith(f"{word}=") for argument in arguments)
             if field and flag.field == field[1] and (typed or not before):
-                return f"{word}{text[field.end() :]}"
-    return message
+                return f"{word}{_flags_named(text[field.end() :], command)}"
+    return message if Path(source).suffix == ".toml" else _flags_named(message, command)
+
+
+def _flags_named(text: str, command: str) -> str:
+    """Fields of several words become flags; one word, such as `steps`, may be a word of the sentence."""
+    flags = {flag.field: flag.name.replace("_", "-") for flag in TAKEN.get(command, {}).values()}
+    return re.sub(
+        r"(?<![\w\-'\"./=])[a-z]+(?:_[a-z]+)+(?![\w'\"./=(])",
+        lambda found: f"--{flags[found[0]]}" if found[0] in flags else found[0],
+        text,
+    )
 
 
 def takes(

@@ -2,6 +2,7 @@
 
 import difflib
 import tomllib
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from worldsize.config.base import Settings
 from worldsize.config.study import CellChoice
-from worldsize.config.text import read_values
+from worldsize.config.text import READERS, read_values, share
 from worldsize.errors import UsageError
 
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -61,10 +62,10 @@ def message_of(error: ValidationError, kind: type[Settings]) -> str:
         return f"{'.'.join(keys)} is missing"
     if first["type"] == "value_error":
         message = first["msg"].removeprefix("Value error, ")
-        return f"{'.'.join(keys)}: {_shown(first['input'])} was given; {message}" if keys else message
+        return f"{'.'.join(keys)}: {_given(first)} was given; {message}" if keys else message
     if len(errors) > 1 and keys[0] in ALTERNATIVES:  # one error for each of what the field may be
         return f"{keys[0]}: {_shown(first['input'])} was given; {ALTERNATIVES[keys[0]]} is allowed"
-    return f"{'.'.join(keys)}: {_shown(first['input'])} was given; {_allowed(first)} is allowed"
+    return f"{'.'.join(keys)}: {_given(first)} was given; {_allowed(first)} is allowed"
 
 
 ALTERNATIVES = {"bucket_mb": "a number of MB above 0, or auto,", "hosts": "a number of hosts from 2 on, auto or none"}
@@ -83,7 +84,8 @@ def _allowed(error: ErrorDetails) -> str:
     """What is allowed, by the kind of pydantic's error (https://docs.pydantic.dev/latest/errors/validation_errors/)."""
     kind, bounds = error["type"], error.get("ctx", {})
     if kind in BOUNDS:
-        return BOUNDS[kind].format(**{name: _number(value) for name, value in bounds.items()})
+        number = _percent if _is_share(error) else _number
+        return BOUNDS[kind].format(**{name: number(value) for name, value in bounds.items()})
     if kind == "literal_error":
         return str(bounds["expected"])
     if kind in ("tuple_type", "list_type"):
@@ -93,6 +95,21 @@ def _allowed(error: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         return f"text like {bounds['pattern']}"
     return KINDS.get(kind.partition("_")[0], f"what pydantic says ({error['msg']})")
+
+
+def _given(error: ErrorDetails) -> str:
+    """What was given; a share in percent, as it is usually typed."""
+    value = error["input"]
+    number = type(value) in (int, float) and isfinite(value)
+    return _percent(value) if number and _is_share(error) else _shown(value)
+
+
+def _is_share(error: ErrorDetails) -> bool:
+    return READERS.get(str(error["loc"][-1]) if error["loc"] else "") is share
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:g}%"
 
 
 def _shown(value: Any) -> str:

@@ -51,7 +51,7 @@ def compact_forecast_tables(report: ForecastReport) -> Iterator[Table]:
         integers("N", "world_size", lambda row: row.world_size),
         estimates("Step", "step_s", lambda row: _banded(row.step_s), "s" if slow else "ms"),
         numbers("Samples/s", "samples_per_s", lambda row: row.samples_per_s.value),
-        estimates("Speed-up", "speedup", lambda row: _banded(row.speedup)),
+        estimates(_speedup_name(report).replace("-scaling", ""), "speedup", lambda row: _banded(row.speedup)),
         numbers("Eff.", "efficiency", lambda row: row.efficiency.value if row.efficiency else None, "%"),
         texts("Limit", "limit", lambda row: row.limit),
     ]

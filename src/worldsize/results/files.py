@@ -139,8 +139,14 @@ def listed(folder: Path, pattern: str) -> list[Path]:
         raise _unseen(folder, error) from None
 
 
+HINTS: dict[type[OSError], str] = {
+    PermissionError: "\nIts owner can give you the right to read it.",
+    NotADirectoryError: "\nGive the folder of a run; a file of published numbers is for: worldsize audit FILE",
+}
+
+
 def _unseen(path: Path, error: OSError) -> OutputError:
-    hint = "\nIts owner can give you the right to read it." if isinstance(error, PermissionError) else ""
+    hint = next((text for kind, text in HINTS.items() if isinstance(error, kind)), "")
     return OutputError(f"cannot read {path}: {error.strerror}{hint}")
 
 
