@@ -9,7 +9,7 @@ from fake_study import Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.errors import UsageError
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.budget import OVER_BUDGET, check_budget, over_budget
+from worldsize.study.budget import OVER_BUDGET, check_budget, over_budget, with_default_protocol
 from worldsize.study.plan import PlannedCell
 from worldsize.study.resuming import begin_further
 
@@ -120,6 +120,16 @@ def test_what_links_can_carry_counts_before_anything_is_run(
         UsageError, match=r"a budget of 10s is too short: launching 2 cell\(s\) and one step of each take"
     ):
         check_budget(settings, plan, known, passed_s=1.0)
+
+
+def test_who_gives_no_budget_gets_an_answer_also_where_the_usual_one_is_too_short() -> None:
+    """On a busy machine the default study was refused for a budget that its user had never given."""
+    settings = with_default_protocol(StudySettings(hosts=2, link="1mbit"))
+    known = with_gradients(findings(), 50_000_000)
+    plan = [planned("single", 1, settings), planned("ddp", 2, settings)]
+    check_budget(settings, plan, known, passed_s=1.0)
+    with pytest.raises(UsageError, match="a budget of 80s is too short"):
+        check_budget(settings.model_copy(update={"budget": "80s"}), plan, known, passed_s=1.0)
 
 
 def with_gradients(known: Findings, gradient_bytes: int | None) -> Findings:

@@ -48,10 +48,11 @@ def check_budget(
 ) -> None:
     """Raise UsageError for a budget that is too small for one step of each cell; nothing has been run yet.
 
+    The usual one is exceeded instead, with a warning: who has given none wants an answer, also of a busy machine.
     The time of a step is that of its floating-point operations at the rate of a matrix multiplication (method.md §12),
     or of its bytes over an emulated link: the longer of the two, which is less than it will be.
     """
-    if settings.budget_s is None:
+    if settings.budget_s is None or (settings.budget == DEFAULT_BUDGET and not used_s):
         return
     needed_s = passed_s + REPORT_S + sum(LAUNCH_S + _step_s(cell, findings) for cell in plan)
     if settings.budget_s - used_s < needed_s:
