@@ -23,6 +23,10 @@ class UsageError(WorldsizeError):
     exit_status = 2
 
 
+class SettingsError(UsageError):
+    """Settings that are not allowed; the message calls them by the names of their fields."""
+
+
 class UnknownNameError(UsageError):
     """A name that is not registered; the message lists the known ones."""
 

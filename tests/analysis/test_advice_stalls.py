@@ -42,6 +42,31 @@ def test_no_stall(tmp_path: Path, change: Change) -> None:
     assert "periodic-stall" not in codes(study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)]))
 
 
+def test_no_stall_where_loaders_set_the_pace(tmp_path: Path) -> None:
+    """They go on in a long step, and make up for it; other steps wait for them. Without it these would wait longer."""
+
+    def change(_: int, record: dict[str, Any]) -> None:
+        for every, part, seconds in ((8, "forward_s", 1.0), (3, "data_wait_s", 0.5)):
+            if record["step"] % every == 0:
+                record[part] += seconds
+                record["step_s"] += seconds
+
+    analysis = study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)])
+    assert "periodic-stall" not in codes(analysis)
+    assert "input-bound" in codes(analysis)
+
+
+def test_a_stall_beside_a_wait_for_data_in_each_step(tmp_path: Path) -> None:
+    """A loader in the training process makes nothing while it trains."""
+
+    def change(rank: int, record: dict[str, Any]) -> None:
+        stall("forward_s", 4, 1.0)(rank, record)
+        record["data_wait_s"] += 0.2
+        record["step_s"] += 0.2
+
+    assert "periodic-stall" in codes(study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)]))
+
+
 def test_a_stall_of_a_cell_that_ended_while_the_machine_was_slow(tmp_path: Path) -> None:
     """Beside one that was timed for longer its step counts as shorter than it was: the median step must not be that."""
     alone = replace(SINGLE, blocks=18)

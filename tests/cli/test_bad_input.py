@@ -174,6 +174,7 @@ def refused(ended: Ended) -> str:
         ("train --resume --out empty", ["empty/study.json is missing", "not a worldsize run folder"]),
         ("study --resume --out missing", ["missing/study.json is missing", "not a worldsize run folder"]),
         ("study missing.toml", ["no such study file: missing.toml"]),
+        ("report batch_sizes", ["batch_sizes/study.json is missing: batch_sizes is not a worldsize run folder"]),
         ("report missing", ["missing/study.json is missing", "not a worldsize run folder"]),
         ("report empty", ["empty/study.json is missing", "not a worldsize run folder"]),
         ("report file", ["cannot read file/study.json", "Give the folder of a run", "worldsize audit FILE"]),

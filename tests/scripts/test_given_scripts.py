@@ -23,7 +23,7 @@ from worldsize.config.redact import safe_words
         (("--script", "train.py", "--model", "resnet18x"), "leave out model"),
         (("--script", "train.py", "--epochs", "2"), "leave out epochs"),
         (("--script", "train.py", "--strategies", "ddp"), "a script synchronises in its own way"),
-        (("--script", "train.py", "--batch-sizes", "8"), "leave out batch_sizes"),
+        (("--script", "train.py", "--batch-sizes", "8"), "leave out --batch-sizes"),
         (("--samples-per-step", "8"), "belongs to a script"),
         (("--fail-above", "5%"), "give script twice, the old one first"),
         (("--script", "train.py", "--fail-above", "5%"), "give script twice, the old one first"),
@@ -35,7 +35,7 @@ def test_what_was_given_wrongly(tmp_path: Path, flags: tuple[str, ...], told: st
     done = worldsize("study", *flags, "--out", "run", cwd=tmp_path)
 
     assert done.returncode == 2
-    assert told in done.stderr.replace("-sizes", "_sizes")
+    assert told in done.stderr
     assert not (tmp_path / "run" / "study.json").exists()
 
 

@@ -45,6 +45,8 @@ class LongSteps:
     part: str | None
     """The part of the step that has most of the difference: a name of PARTS. Exposed communication is waiting for it
     on other ranks, so it is named only where no other part has any."""
+    waiting_s: float = 0.0
+    """How much longer a mean step waits for data than one that is not long."""
 
 
 def long_steps(cell: Cell, summary: CellSummary) -> LongSteps | None:
@@ -71,12 +73,18 @@ def long_steps(cell: Cell, summary: CellSummary) -> LongSteps | None:
         share=slow.height / steps.height,
         every=every,
         part=_part(slow, usual),
+        waiting_s=_mean(steps, "data_wait_s") - _mean(usual, "data_wait_s"),
     )
 
 
 def is_long(typical_s: float) -> pl.Expr:
     """Whether a step of `timed_steps` is a long one."""
     return pl.col("world_s") > LONG * typical_s
+
+
+def _mean(steps: pl.DataFrame, part: str) -> float:
+    found = steps[part].mean()
+    return found if isinstance(found, float) else 0.0  # None where no step has it
 
 
 def _part(slow: pl.DataFrame, usual: pl.DataFrame) -> str | None:

@@ -91,7 +91,7 @@ def main() -> None:
             raise
         from worldsize.config.redact import without_credentials  # logs are kept, too
 
-        text = by_flag(without_credentials(str(error)), next(iter(arguments), ""), arguments)
+        text = by_flag(error, without_credentials(str(error)), next(iter(arguments), ""), arguments)
         print(f"worldsize: {text}", file=sys.stderr)
         sys.exit(error.exit_status)
 

@@ -18,6 +18,7 @@ import typer
 from worldsize.cli import complete
 from worldsize.cli.fields import Field, fields
 from worldsize.cli.panels import ALSO, METAVARS, ORDER, PANEL_OF, PANELS, REPEATED, TO_SWITCH_OFF
+from worldsize.errors import SettingsError, UsageError, WorldsizeError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -71,7 +72,6 @@ class Flag:
     def read(self, value: Any) -> Any:
         """A value as the settings take it. Raises UsageError for text that cannot be read."""
         from worldsize.config.text import READERS
-        from worldsize.errors import UsageError
 
         number = NUMBERS.get(self.written.kind) if isinstance(value, str) and not self.written.several else None
         if number is not None:
@@ -102,10 +102,11 @@ TAKEN: dict[str, dict[str, Flag]] = {}
 """Command → its flags of settings, by name."""
 
 
-def by_flag(message: str, command: str, arguments: Sequence[str]) -> str:
-    """An error of settings that names the flags of the command in place of fields.
+def by_flag(error: WorldsizeError, message: str, command: str, arguments: Sequence[str]) -> str:
+    """The message of an error that names the flags of the command in place of fields.
 
-    Behind the name of a preset or file only the first, where it was typed: then it is not the file that is wrong.
+    Behind the name of a preset or file only the first, where it was typed: then it is not the file that is wrong. In
+    the middle of a sentence only where settings are wrong: elsewhere a file may have such a name.
     """
     source, _, behind = message.partition(": ")
     for before, text in (("", message), (source, behind)):
@@ -114,8 +115,9 @@ def by_flag(message: str, command: str, arguments: Sequence[str]) -> str:
             word = f"--{flag.name.replace('_', '-')}"
             typed = any(argument == word or argument.startswith(f"{word}=") for argument in arguments)
             if field and flag.field == field[1] and (typed or not before):
-                return f"{word}{_flags_named(text[field.end() :], command)}"
-    return message if Path(source).suffix == ".toml" else _flags_named(message, command)
+                return f"{word}{text[field.end() :]}"
+    from_file = Path(source).suffix == ".toml"
+    return _flags_named(message, command) if isinstance(error, SettingsError) and not from_file else message
 
 
 def _flags_named(text: str, command: str) -> str:

@@ -118,7 +118,9 @@ class CompareSettings(Settings):
     @model_validator(mode="after")
     def _a_share_and_its_gate(self) -> Self:
         if self.fail_above is not None and self.fail_above >= 1:  # steps that take twice as long would pass
-            raise ValueError(f"fail_above is {self.fail_above:.0%}: a share below 1 is allowed, such as 5% or 0.05")
+            raise ValueError(
+                f"fail_above is {100 * self.fail_above:g}%: a share below 1 is allowed, such as 5% or 0.05"
+            )
         if self.strict and self.fail_above is None:
             raise ValueError("strict says what else fails: give fail_above as well, such as 5%")
         return self

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from worldsize.config.base import Settings
 from worldsize.config.study import CellChoice
 from worldsize.config.text import READERS, read_values, share
-from worldsize.errors import UsageError
+from worldsize.errors import SettingsError, UsageError
 
 PRESETS = Path(__file__).parent.parent / "presets"
 
@@ -40,7 +40,7 @@ def validated(kind: type[S], values: dict[str, Any], source: str = "") -> S:
         return kind(**_read(values, source))
     except ValidationError as error:
         text = message_of(error, kind)
-        raise UsageError(f"{source}: {text}" if source else text) from None
+        raise SettingsError(f"{source}: {text}" if source else text) from None
 
 
 def _read(values: dict[str, Any], source: str = "") -> dict[str, Any]:

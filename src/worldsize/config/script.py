@@ -104,7 +104,9 @@ def refuse_beside_script(settings: Any) -> None:
         if lonely:
             raise ValueError(f"{', '.join(lonely)} belongs to a script: give script as well")
     if settings.fail_above is not None and settings.fail_above >= 1:
-        raise ValueError(f"fail_above is {settings.fail_above:.0%}: a share below 1 is allowed, such as 5% or 0.05")
+        raise ValueError(
+            f"fail_above is {100 * settings.fail_above:g}%: a share below 1 is allowed, such as 5% or 0.05"
+        )
     if settings.fail_above is not None and len(settings.script) < 2:
         raise ValueError(
             "fail_above compares scripts: give script twice, the old one first (for runs there is worldsize compare)"

@@ -56,7 +56,9 @@ def join_runs(
     the user's (method.md §13); OutputError where there is nothing to join.
     """
     if len({Path(each).resolve() for each in folders}) < max(2, len(folders)):
-        raise UsageError(f"run folders given: {len(folders)}; at least two are needed, each of them once")
+        raise UsageError(
+            f"run folders given: {', '.join(map(str, folders)) or 'none'}; at least two are needed, each of them once"
+        )
     if (out / "study.json").exists():
         raise UsageError(f"{out} holds a study already; give another --out")
     runs = [read(folder) for folder in folders]

@@ -119,7 +119,9 @@ def ended(
     steps = workload.finder.steps
     if status is not None:
         said = last_line(log) if log else ""
-        message = f"{script.name} left with status {status} after {steps} steps" + (f": {said}" if said else "")
+        message = f"{script.name} left with status {status} after {steps} steps" + (
+            f": {said.rstrip('.')}." if said else "."
+        )
         return WorkerError(f"{message}\nAll that it said is in {log}." if log else message)
     if not steps:
         return UsageError(

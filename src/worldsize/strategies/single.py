@@ -18,7 +18,7 @@ class Single(Strategy):
         if world_size != 1:
             raise UsageError(
                 f"strategy single runs at world size 1 only; {world_size} was given\n"
-                "Give world size 1 as well, or leave single out of --strategies."
+                "Give world size 1 as well, or another strategy, such as ddp."
             )
         return 1
 

@@ -48,7 +48,8 @@ def check_budget(
 ) -> None:
     """Raise UsageError for a budget that is too small for one step of each cell; nothing has been run yet.
 
-    The usual one is exceeded instead, with a warning: who has given none wants an answer, also of a busy machine.
+    The usual one is exceeded instead, typed or not, with a warning: who gives none wants an answer, also of a busy
+    machine.
     The time of a step is that of its floating-point operations at the rate of a matrix multiplication (method.md §12),
     or of its bytes over an emulated link: the longer of the two, which is less than it will be.
     """

@@ -29,11 +29,6 @@ ONE_MORE = 1.5
 """Messages per step below which there is one."""
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 
-BASIS_BY_PAIRING = (
-    "Step ÷ (step − exposed communication by paired steps, which is more); assumes that all of it can be hidden "
-    "or left out."
-)
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -199,7 +194,7 @@ def on_sync(sync: GradientSync, found: Diagnosis) -> Candidate:
     cell, exposed = sync.cell, sync.exposed
     assert exposed is not None
     saved = sync.exposed_at_most if found.saved is None else found.saved
-    basis = found.basis if found.saved is not None or not sync.more_by_pairing else BASIS_BY_PAIRING
+    basis = found.basis if found.saved is not None or not sync.more_by_pairing else _basis_by_pairing(sync)
     gain = at_most(without(sync.blocks, saved, found.step), basis)
     expected = None if found.expected is None else without(sync.blocks, found.expected, found.step)
     return candidate(
@@ -211,6 +206,13 @@ def on_sync(sync: GradientSync, found: Diagnosis) -> Candidate:
         next_step=found.next_step,
         command=found.command,
         gain=_expected(expected, found.if_so, gain) if expected and gain else gain,
+    )
+
+
+def _basis_by_pairing(sync: GradientSync) -> str:
+    return (
+        f"Step ÷ (step − {number_text(sync.more_of_pairs)} × exposed communication: in blocks with paired steps these "
+        "find so much more); assumes that all of it can be hidden or left out."
     )
 
 
@@ -226,7 +228,8 @@ def _evidence(sync: GradientSync) -> Iterator[Evidence]:
     if sync.for_data is not None:
         yield time_of("Of it, for a rank that waits for data, at most", sync.for_data.seconds)
     if sync.cell.exposed is not None and sync.cell.exposed.disagree:
-        yield time_of("Exposed communication by steps with − without synchronisation", sync.cell.exposed.pairing)
+        yield time_of("Exposed communication in blocks with paired steps", sync.cell.exposed.timeline)
+        yield time_of("In the same blocks, by steps with − without synchronisation", sync.cell.exposed.pairing)
     if sync.overlapped is not None:
         yield time_of("Overlapped with computing per step", sync.overlapped.seconds)
     if sync.busbw is not None:

@@ -71,8 +71,13 @@ class GradientSync:
     @property
     def exposed_at_most(self) -> pl.Expr:
         """Seconds per step that are exposed, by the way of measuring that finds more (method.md §3)."""
+        return EXPOSED * self.more_of_pairs
+
+    @property
+    def more_of_pairs(self) -> float:
+        """How many times as much the second way of measuring finds, in the same blocks; 1 where that is not more."""
         both = self.cell.exposed
-        return EXPOSED * (both.pairing.value / both.timeline.value) if both and self.more_by_pairing else EXPOSED
+        return both.pairing.value / both.timeline.value if both and self.more_by_pairing else 1.0
 
     @property
     def more_by_pairing(self) -> bool:

@@ -7,13 +7,16 @@ import polars as pl
 from worldsize.analysis.activity import thread_times
 from worldsize.analysis.advice.gains import MOSTLY, notable, without
 from worldsize.analysis.advice.peers import OWN, SlowRanks
-from worldsize.analysis.recurring import LongSteps, is_long, long_steps
+from worldsize.analysis.recurring import NOTABLE, LongSteps, is_long, long_steps
 from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over, steps_of_ranks, timed_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellSummary, Estimate
 
 FAR = 2.0
 """Times the median that long steps take at least, where they are no disturbance though they come irregularly."""
+
+PACED = 0.25
+"""Data wait ÷ what other parts of long steps take more, from which on the pace is taken for that of the loaders."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,11 @@ class Stall:
 def stall_of(cell: Cell, summary: CellSummary | None) -> Stall | None:
     """The stall of a cell; None without one.
 
-    Not where the long steps wait for data, which loaders give in bursts.
+    Not where the long steps wait for data, which loaders give in bursts; nor where other steps do: then loaders, which
+    go on in the long ones, set the pace, and without these the loop would wait for as long as they took.
     """
     found = long_steps(cell, summary) if summary else None
-    if found is None or found.long_s is None or found.part == "data_wait_s":
+    if found is None or found.long_s is None or found.part == "data_wait_s" or _paced_by_loaders(found):
         return None
     blocks = _blocks(cell, found)
     gain = without(blocks, pl.col("more_s"))
@@ -44,6 +48,11 @@ def stall_of(cell: Cell, summary: CellSummary | None) -> Stall | None:
     collected = _collected(cell, blocks, found.long_s - found.typical_s)
     own = found.every is not None or collected is not None or _not_the_machine(cell, found.long_s / found.typical_s)
     return Stall(found, found.long_s, gain, collected) if own else None
+
+
+def _paced_by_loaders(found: LongSteps) -> bool:
+    rest_s = found.mean_s - found.typical_s - found.waiting_s
+    return found.waiting_s > NOTABLE * found.mean_s and found.waiting_s >= PACED * rest_s
 
 
 def only_in_long_steps(cell: Cell, slow: SlowRanks, stall: Stall) -> bool:

@@ -197,15 +197,15 @@ def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
 
 
 def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) -> str:
-    """The flags with which a study would know a ratio of this cell: more time, or more steps where it had no budget."""
+    """What makes a study know a ratio of this cell: flags that give more time or steps, or the command that goes on."""
     asked = analysis.run.study.asked
     if asked.budget is None:
         steps = steps_needed(ratio, _block_steps(cell))
         if analysis.record.settings is None:
             return f"{steps:,} timed steps in each run of your script"
         return f"--steps {steps}" + (" in place of --epochs, in another --out" if asked.epochs is not None else "")
-    flags = _resumed(analysis) if _goes_on(analysis) else ()
-    return shlex.join([*flags, "--budget", budget_text(seconds_needed(analysis, ratio))])
+    command = ("worldsize", "study", *_resumed(analysis)) if _goes_on(analysis) else ()
+    return shlex.join([*command, "--budget", budget_text(seconds_needed(analysis, ratio))])
 
 
 def budget_text(seconds: float) -> str:
