@@ -7,10 +7,11 @@ import pytest
 
 from made_pairs import DDP, SINGLE, change_study, compared, make_pair, make_sides
 from made_runs import MadeCell, make_run
+from worldsize.analysis.script_gate import Gated
 from worldsize.report.compare_tables import gate_lines
 from worldsize.results.comparison_records import ComparisonRecord, Gate
 from worldsize.results.provenance import Repository, UserCode, UserFile
-from worldsize.results.records import ErrorRecord, StudyRecord
+from worldsize.results.records import ErrorRecord, Estimate, StudyRecord
 
 ERROR = ErrorRecord(kind="RuntimeError", message="no")
 
@@ -227,3 +228,11 @@ def test_only_relative_ratios_without_a_baseline_cell_judge_nothing(tmp_path: Pa
     record = compared(a, b, fail_above=0.05, judge_by="relative")
     assert record.exit_status == 3
     assert "only relative ratios were asked for" in record.verdict
+
+
+@pytest.mark.parametrize(
+    ("high", "said"), [(1.4, "passed, but not proved: new-w1 takes"), (1.02, "passed: new-w1 takes")]
+)
+def test_a_gate_between_scripts_says_where_it_has_proved_nothing(high: float, said: str) -> None:
+    ratio = Estimate(value=1.01, low=0.8, high=high, samples=10)
+    assert Gated("old-w1", "new-w1", 0.05, "passed", ratio, "takes 1 % more").text.startswith(f"gate at 5 %: {said}")

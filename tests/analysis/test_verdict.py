@@ -225,7 +225,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
     analysis = study(tmp_path, cells)
     text = verdict(analysis)
     assert text.startswith(
-        "No significant gain or loss against one worker: the fastest of several is ddp with 2 workers"
+        "No significant gain or loss against one worker: the fastest cell of several workers is ddp with 2 workers"
     )
     assert "Blocks of " in text
     assert "To decide it, measure longer: --steps " in text  # it was timed by steps, as the advice says
@@ -256,7 +256,7 @@ def test_one_block_is_said_to_have_no_interval(tmp_path: Path) -> None:
     text = verdict(study(tmp_path, cells))
     assert "measured in one block, hence without an interval" in text
     assert "scaled speed-up of 1.80 over" in text
-    assert text.startswith("Whether several workers gain is not known: the fastest of several is ")
+    assert text.startswith("Whether several workers gain is not known: the fastest cell of several workers is ")
     assert "No significant" not in text
 
 

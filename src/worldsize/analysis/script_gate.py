@@ -27,8 +27,10 @@ class Gated:
 
     @property
     def text(self) -> str:
-        """The line that a person reads."""
-        return f"gate at {100 * self.limit:g} %: {self.outcome}: {self.new} {self.why}"
+        """The line that a person reads; what passed is not proved where the interval reaches beyond the limit."""
+        doubt = self.outcome == "passed" and self.ratio is not None and (self.ratio.high or 0.0) > 1 + self.limit
+        ended = f"{self.outcome}, but not proved" if doubt else self.outcome
+        return f"gate at {100 * self.limit:g} %: {ended}: {self.new} {self.why}"
 
     def as_json(self) -> dict[str, Any]:
         """The same for a script."""

@@ -122,7 +122,7 @@ def _undecided(analysis: StudyAnalysis, found: Headline, answer: Decision) -> st
     known = row.speedup.estimate.low is not None
     opening = "No significant gain or loss against one worker" if known else "Whether several workers gain is not known"
     return (
-        f"{opening}: the fastest of several is {cell_name(found.fastest)}, with "
+        f"{opening}: the fastest cell of several workers is {cell_name(found.fastest)}, with "
         f"{NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id}{KEPT[row.kind]}"
         f"{_against_one(row.speedup.estimate)}{_rival(answer)}. {noise_text(analysis, found)}"
     )

@@ -11,7 +11,7 @@ from worldsize.results.comparison_records import Change, ComparisonRecord
 
 ONE_RUN = (
     "One run on a side: how far two runs of the same commit lie apart is not known. Intervals are those of the blocks "
-    "within the runs, no difference is called a change, and the gate can fail on no step time. Give at least two runs "
+    "within the runs, no difference is called a change, and a gate (--fail-above) does not fail for a step time. Give at least two runs "
     "a side: worldsize compare A1,A2 B1,B2"
 )
 RUNS = (
