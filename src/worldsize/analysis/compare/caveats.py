@@ -11,8 +11,8 @@ from worldsize.results.comparison_records import Change, ComparisonRecord
 
 ONE_RUN = (
     "One run on a side: how far two runs of the same commit lie apart is not known. Intervals are those of the blocks "
-    "within the runs, no difference is called a change, and a gate (--fail-above) does not fail for a step time. Give at least two runs "
-    "a side: worldsize compare A1,A2 B1,B2"
+    "within the runs, no difference is called a change, and a gate (--fail-above) does not fail for a step time. Give "
+    "at least two runs a side: worldsize compare A1,A2 B1,B2"
 )
 RUNS = (
     "The unit is the run: intervals know of what differs from run to run. Differences are tested over all cells at "
