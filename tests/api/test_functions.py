@@ -27,6 +27,7 @@ PUBLIC = {
     "OutputError",
     "Run",
     "RunError",
+    "SettingsError",
     "UnknownNameError",
     "UsageError",
     "WorkerError",
@@ -131,6 +132,7 @@ def test_the_tree_of_errors_and_their_exit_statuses() -> None:
     assert tree == {
         "WorldsizeError": ("Exception", 1),
         "UsageError": ("WorldsizeError", 2),
+        "SettingsError": ("UsageError", 2),
         "UnknownNameError": ("UsageError", 2),
         "DataError": ("UsageError", 2),
         "FactoryError": ("UsageError", 2),
