@@ -52,6 +52,11 @@ class Flag:
         return self.name != self.field and fields(self.settings)[self.field].several
 
     @property
+    def word(self) -> str:
+        """As it is typed."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
     def written(self) -> Field:
         """The field as it is written; a single entry is that of a cell."""
         return fields(CELL)[self.name] if self.single else fields(self.settings)[self.field]
@@ -84,7 +89,7 @@ class Flag:
         try:
             return READERS[self.field](value)
         except ValueError as error:
-            raise UsageError(f"--{self.name.replace('_', '-')}: {error}") from None
+            raise UsageError(f"{self.word}: {error}") from None
 
 
 class Flags:
@@ -112,20 +117,19 @@ def by_flag(error: WorldsizeError, message: str, command: str, arguments: Sequen
     for before, text in (("", message), (source, behind)):
         field = re.match(r"([a-z_]+)(\.\d+)?(?=: | is missing)", text)
         for flag in TAKEN.get(command, {}).values():
-            word = f"--{flag.name.replace('_', '-')}"
-            typed = any(argument == word or argument.startswith(f"{word}=") for argument in arguments)
+            typed = any(argument == flag.word or argument.startswith(f"{flag.word}=") for argument in arguments)
             if field and flag.field == field[1] and (typed or not before):
-                return f"{word}{text[field.end() :]}"
+                return f"{flag.word}{text[field.end() :]}"
     from_file = Path(source).suffix == ".toml"
     return _flags_named(message, command) if isinstance(error, SettingsError) and not from_file else message
 
 
 def _flags_named(text: str, command: str) -> str:
     """Fields of several words become flags; one word, such as `steps`, may be a word of the sentence."""
-    flags = {flag.field: flag.name.replace("_", "-") for flag in TAKEN.get(command, {}).values()}
+    flags = {flag.field: flag.word for flag in TAKEN.get(command, {}).values()}
     return re.sub(
         r"(?<![\w\-'\"./=])[a-z]+(?:_[a-z]+)+(?![\w'\"./=(])",
-        lambda found: f"--{flags[found[0]]}" if found[0] in flags else found[0],
+        lambda found: flags.get(found[0], found[0]),
         text,
     )
 
@@ -170,7 +174,7 @@ def _flags(settings: str, renamed: dict[str, str]) -> list[Flag]:
 
 def _parameter(flag: Flag, panel: str) -> inspect.Parameter:
     """The flag as typer takes it; it says nothing where it is not given."""
-    written, word = flag.written, f"--{flag.name.replace('_', '-')}"
+    written, word = flag.written, flag.word
     kind: Any = str if written.several else TYPES.get(written.kind, str)
     if flag.name in REPEATED:
         kind = list[str]

@@ -147,7 +147,7 @@ class BlockSizes:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
         self._loaders[cell.id] = max((self._loaders.get(cell.id, 0), *(each.loader_processes for each in told)))
         looked = [each.ready_batches for each in told if each.ready_batches is not None]
-        if not looked:  # these steps read batches of their own
+        if not looked:  # steps that only measure read other batches
             return
         before, ready, burst = self.ready(cell), max(looked), self.burst(cell)
         self._ready[cell.id] = ready

@@ -50,8 +50,10 @@ class Schedule:
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
         self.counted = Counted(all_count=settings.steps is not None)
         self.open = {cell.id for cell in cells}
-        self.warm, self.verified = set[str](), set[str]()
-        self.began, self.trained = dict[str, int](), dict[str, int]()
+        self.warm: set[str] = set()
+        self.verified: set[str] = set()
+        self.began: dict[str, int] = {}
+        self.trained: dict[str, int] = {}
         """Steps of training that a cell had behind it when its workers began, by its checkpoint, and that it has."""
         self.epoch_steps: dict[str, int] = {}
         """Steps of an epoch of a cell; 0 where that is unknown, and no epochs are trained."""
