@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
+from worldsize.scripts.workload import ScriptWorkload
 
 import worldsize
 from worldsize.config import ScriptSettings
 from worldsize.ranks.loop import Loop as TurnLoop
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn, WorkOverError
-from worldsize.scripts.workload import ScriptWorkload
 from worldsize.strategies import Channel, World
 
 STEPS = 1500

@@ -41,6 +41,7 @@ LONG = (
     "interval_coverage",
     "compare_aa",
     "script_gate",
+    "clock",
     "accuracy",
     "soak",
 )

@@ -5,9 +5,9 @@ import threading
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from worldsize.hook.finding import Finder
+from worldsize.hook.watch import Watch
 from worldsize.measure.timeline import Step
-from worldsize.metering.finding import Finder
-from worldsize.metering.watch import Watch
 
 
 def test_to_make_an_iterator_is_to_wait_for_data() -> None:

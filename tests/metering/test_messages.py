@@ -32,7 +32,7 @@ def copied():
     average(torch.randn(4, 16)).sum().backward()
     saved = io.BytesIO()
     torch.save(model, saved)
-    assert b"worldsize" not in saved.getvalue().replace(b"worldsize.metering.patches", b""), "but for an empty hook"
+    assert b"worldsize" not in saved.getvalue().replace(b"worldsize.hook.patches", b""), "but for an empty hook"
 for x, y in meter(loader):
     cross_entropy(model(x), y).backward()
     optimizer.step()

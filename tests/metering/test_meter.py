@@ -155,7 +155,7 @@ end()
         ("os.makedirs('run'); open('run/study.json', 'w').write('{}')", "holds a run already"),
         ("open('run', 'w').close()", "cannot write in"),
         (
-            "__import__('sys').modules['worldsize.metering.watch'].leading = None",
+            "__import__('sys').modules['worldsize.hook.watch'].leading = None",
             "TypeError",
         ),
     ],
@@ -163,7 +163,7 @@ end()
 def test_trouble_of_ours_is_one_warning_and_training_goes_on(
     loops: WarmLoops, tmp_path: Path, before: str, told: str
 ) -> None:
-    said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + before + ACCUMULATED)
+    said = loops.ran(tmp_path, "import worldsize.hook.watch\n" + before + ACCUMULATED)
     assert said.count("worldsize: metering ended, training goes on") == 1
     assert told in said
     assert "WEIGHTS" in said
@@ -184,9 +184,7 @@ print("WEIGHTS", model.weight.sum().item())
 
 
 def test_what_was_metered_before_trouble_of_ours_stays_and_says_why(loops: WarmLoops, tmp_path: Path) -> None:
-    said = loops.ran(
-        tmp_path, ENDED.format(ends="__import__('sys').modules['worldsize.metering.watch'].leading = None")
-    )
+    said = loops.ran(tmp_path, ENDED.format(ends="__import__('sys').modules['worldsize.hook.watch'].leading = None"))
     assert "metering ended, training goes on: TypeError" in said
     assert "WEIGHTS" in said
     record = only_cell(tmp_path / "run").record
@@ -240,8 +238,8 @@ print("WEIGHTS")
 
 
 def test_a_collective_that_we_cannot_note_is_made_all_the_same(loops: WarmLoops, tmp_path: Path) -> None:
-    break_it = "__import__('sys').modules['worldsize.metering.collectives'].bytes_of = None\n"
-    said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + break_it + ACCUMULATED, workers=2)
+    break_it = "__import__('sys').modules['worldsize.hook.collectives'].bytes_of = None\n"
+    said = loops.ran(tmp_path, "import worldsize.hook.watch\n" + break_it + ACCUMULATED, workers=2)
     assert "metering ended, training goes on: TypeError" in said
     assert said.count("WEIGHTS") == 2
 

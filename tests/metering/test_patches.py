@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import worldsize
-from worldsize.metering.patches import Patches
+from worldsize.hook.patches import Patches
 
 
 class Base:

@@ -20,7 +20,7 @@ from worldsize.results.baseline_records import StoredBlock
 from worldsize.results.checkpoints import Part
 from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.comparison_records import ComparedRun, RunError, Side
-from worldsize.results.records import PARTS, CellSummary, Placement, StudyRecord
+from worldsize.results.records import STEP_PARTS, CellSummary, Placement, StudyRecord
 from worldsize.results.replay import PHASES, Replay, ReplayedCell
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.step_records import StepRecord
@@ -148,8 +148,8 @@ def test_there_are_records() -> None:
 
 def test_the_parts_are_fields_of_a_step() -> None:
     """Of one that schema 1 took apart while it was recorded; since then a step has marks."""
-    assert set(PARTS) <= TakenApartStep.model_fields.keys()
-    assert not set(PARTS) & StepRecord.model_fields.keys()
+    assert set(STEP_PARTS) <= TakenApartStep.model_fields.keys()
+    assert not set(STEP_PARTS) & StepRecord.model_fields.keys()
 
 
 def test_a_test_loss_that_was_not_finite_is_absent() -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from worldsize.threads import keep_python_state
+from worldsize.hook.states import keep_python_state
 
 MESSAGES = 20
 

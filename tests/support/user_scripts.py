@@ -13,7 +13,7 @@ from no_links import leave_links_out
 from worldsize.results.folder import Cell, Run, load_run
 
 SCRIPTS = Path(__file__).parent / "scripts"
-BRIEF = ("--steps", 16, "--block-steps", 4, "--threads-per-worker", 1)
+BRIEF = ("--steps", 16, "--block-steps", 4)
 HEAD = """
 import os, sys, time
 import torch

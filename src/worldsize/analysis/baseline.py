@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from worldsize.config.script import PYTHON_ALONE
 from worldsize.traits import BASELINE_STRATEGY
 
 
@@ -33,11 +34,12 @@ C = TypeVar("C", bound=Identity)
 def baselines(cell: Identity, cells: Iterable[C], samples: int) -> list[C]:
     """The cells of one worker with so many samples a step that are better baselines than the cell itself, best first.
 
-    Best is the one without a wrapper, then the same strategy around one worker; of several with other recipes (labels)
-    the one that was planned first. `samples` is b·K of the cell for weak scaling, B for strong scaling.
+    Best is the one without a wrapper, or the script by itself with all cores, then the same strategy around one worker;
+    of several with other recipes (labels) the one that was planned first. `samples` is b·K of the cell for weak
+    scaling, B for strong scaling.
     """
     alone = [each for each in cells if each.world_size == 1 and each.global_batch == samples]
-    names = dict.fromkeys((BASELINE_STRATEGY, cell.strategy))
+    names = dict.fromkeys((BASELINE_STRATEGY, f"{cell.strategy}{PYTHON_ALONE}", cell.strategy))
     ranked = [each for name in names for each in alone if each.strategy == name]
     ids = [each.id for each in ranked]
     return ranked[: ids.index(cell.id)] if cell.id in ids else ranked

@@ -19,6 +19,7 @@ from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal, scaled
 from worldsize.analysis.steps import block_means, per_step, timed_steps, world_steps
 from worldsize.analysis.summary import block_launches, step_blocks, summarise
+from worldsize.config import CommandSettings
 from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
@@ -150,8 +151,22 @@ class CellAnalysis:
 
     @property
     def threads_per_worker(self) -> int | None:
-        """Compute threads of each worker; a baseline must have the same (method.md §8)."""
-        return self.record.threads_per_worker if self.record else None
+        """Compute threads of each worker; a baseline must have the same (method.md §8).
+
+        None of a person's own command: it has what it would have by itself.
+        """
+        return None if self.record is None or self.program is not None else self.record.threads_per_worker
+
+    @property
+    def program(self) -> CommandSettings | None:
+        """The command of a person's own that it runs; None of a training of worldsize's."""
+        settings = self.record.settings if self.record else None
+        return settings.program if settings is not None else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a script by itself with all cores, as `python` starts it (method.md §6)."""
+        return self.program is not None and self.program.alone
 
 
 def analyse_cell(cell: Cell) -> CellAnalysis:

@@ -12,15 +12,16 @@ from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.statistics import LEVEL
 from worldsize.analysis.steps import BLOCK, STEPS
-from worldsize.results.records import PARTS, Estimate
+from worldsize.results.records import BESIDE_PARTS, PARTS, Estimate
 
-LossCause = Literal["exposed_sync", "data_wait", "compute", "copy_and_other", "wrapper"]
+LossCause = Literal["exposed_sync", "data_wait", "compute", "copy_and_other", "beside", "wrapper", "cores"]
 
 CAUSED_BY: dict[LossCause, tuple[str, ...]] = {
     "exposed_sync": ("exposed_sync_s",),
     "data_wait": ("data_wait_s",),
     "compute": COMPUTE_PARTS,
     "copy_and_other": ("copy_s", "other_s"),
+    "beside": BESIDE_PARTS,
 }
 """The parts in which a loss shows."""
 OF_OTHER = "_of_other"
@@ -44,7 +45,8 @@ def losses(cell: CellAnalysis, baseline: CellAnalysis, wrapped: CellAnalysis | N
 
     None where the two have no block, or no part, in common. The causes add up to the cell's printed step less that
     share of the baseline's. `wrapped`: the strategy around one worker, with the baseline's samples, if measured. What
-    its step takes longer than the baseline's, in the blocks of these two, is the cause `wrapper` and in no other.
+    its step takes longer than the baseline's, in the blocks of these two, is the cause `wrapper` and in no other; or
+    `cores`, where the baseline is a script by itself, with all of them.
     """
     cells = [cell, baseline, *([wrapped] if wrapped else [])]
     parts = [part for part in PARTS if all(part in _known(each) for each in cells)]
@@ -60,7 +62,7 @@ def losses(cell: CellAnalysis, baseline: CellAnalysis, wrapped: CellAnalysis | N
         if (own := [part for part in names if part in parts])
     }
     if around is not None:
-        causes["wrapper"] = _longer(around, None, parts)
+        causes["cores" if baseline.alone else "wrapper"] = _longer(around, None, parts)
     return Losses(
         step_s=_mean(beside, pl.sum_horizontal(*_known(cell))),
         baseline_s=_mean(beside, pl.sum_horizontal(*(f"{part}{OF_OTHER}" for part in _known(baseline)))),

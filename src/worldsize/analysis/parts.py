@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from worldsize.analysis.once import once_per_cell
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS
+from worldsize.results.records import BESIDE_PARTS, PARTS, STEP_PARTS
 from worldsize.results.step_records import ENDS, PHASES
 
 STEP = ("rank", "session", "step")
@@ -30,7 +30,7 @@ UNSEEN = "unknown"
 """The name of a stretch that says: some messages of the step were not recorded."""
 MESSAGES = ("issued_s", "done_s", "blocking", "awaited_s")
 IN_MESSAGES = ("exposed_sync_s", "comm_s", "overlapped_s")
-END_OF = {name: f"{name.removesuffix('_s')}_end_s" for name in PARTS if name not in (*IN_MESSAGES, "other_s")}
+END_OF = {name: f"{name.removesuffix('_s')}_end_s" for name in STEP_PARTS if name not in (*IN_MESSAGES, "other_s")}
 """Part → the mark of ENDS at which its phase ends."""
 THREADS = 2
 """Pieces that are worked on at a time: half of the time is spent without Python's lock (3.0 s became 2.1 s)."""
@@ -108,7 +108,7 @@ def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame, occurring: Collection[
     unmarked = pl.all_horizontal(pl.col(ENDS).is_null()) & pl.col("phases").is_null()
     return steps.with_columns(
         pl.when(_absent(name, occurring))
-        .then(pl.when(unmarked).then(name))
+        .then(pl.when(unmarked).then(name) if name in steps.columns else None)
         .otherwise(pl.Series(values / 1e9))
         .alias(name)
         for name, values in parts.items()
@@ -162,6 +162,8 @@ def _absent(part: str, occurring: Collection[str]) -> pl.Expr:
     """
     names, fixed = pl.col("phases"), pl.all_horizontal(pl.col(ENDS).is_null())
     unknown = names.list.contains(UNSEEN)
+    if part in BESIDE_PARTS:
+        return names.is_null() | unknown
     if part in END_OF:
         fixed = pl.col(END_OF[part]).is_null()
         unknown = unknown if part in occurring else unknown | ~_listed(part)

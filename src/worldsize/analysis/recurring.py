@@ -28,6 +28,11 @@ NAMES = {
     "exposed_sync_s": "exposed communication",
     "optimizer_s": "the optimizer",
     "other_s": "work outside the named parts",
+    "evaluation_s": "evaluation",
+    "checkpoint_s": "checkpoints",
+    "restart_s": "loaders that begin anew",
+    "logging_s": "logging",
+    "garbage_s": "garbage collection",
 }
 
 

@@ -6,7 +6,7 @@ from math import isfinite
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
 from worldsize.analysis.decision import Decision, decision, noise_text
-from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate
+from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate, wrapped_worker
 from worldsize.analysis.losses import LossCause, Losses
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.rung_words import beside_text, lead_text
@@ -31,7 +31,9 @@ CAUSES: dict[LossCause, str] = {
     "data_wait": "waiting for data",
     "compute": "slower compute (forward, backward and optimizer together)",
     "copy_and_other": "copies to the device and work outside the named parts",
+    "beside": "what the loop does beside training (evaluation, checkpoints, loaders that begin anew, logging, garbage)",
     "wrapper": "the overhead of the strategy itself, which one worker in it has as well",
+    "cores": "fewer cores, which one worker with as many has as well",
 }
 
 CAUSE_OF_CODE: dict[str, LossCause] = {
@@ -71,12 +73,32 @@ def _found(analysis: StudyAnalysis) -> str:
         return _without_headline(analysis)
     answer = decision(analysis)
     about = _about(analysis, found)
+    per_core = _per_core(analysis, found)
     price, beside = _price(analysis, found)
     if answer is not None and answer.workers == "open":
-        said = [_undecided(analysis, found, answer), beside, _named(about)]
+        said = [_undecided(analysis, found, answer), per_core, beside, _named(about)]
     else:
-        said = [_finding(found, answer), beside, _named(about) or _cause(found, about)]
+        said = [_finding(found, answer), per_core, beside, _named(about) or _cause(found, about)]
     return " ".join(filter(None, [price, *said]))
+
+
+def _per_core(analysis: StudyAnalysis, found: Headline) -> str:
+    """What the same workers gain over one that has as many cores as each of them; empty where that was not measured.
+
+    A script by itself has all cores of the machine. Where each worker brings its own, as a GPU does, this is the
+    speed-up (method.md §6).
+    """
+    baseline, cell = found.scaling.baseline, found.fastest
+    if baseline is None or not baseline.alone:
+        return ""
+    one = wrapped_worker(analysis, cell, baseline)
+    if one is None or one.level is None or cell.level is None:
+        return ""
+    gain = one.step_ratio(cell).scaled(cell.samples_per_step / one.samples_per_step).estimate
+    return (
+        f"Per core, against one worker with as many cores as each of these has ({one.id}), it is {estimate_text(gain)} "
+        "times as fast."
+    )
 
 
 def _price(analysis: StudyAnalysis, found: Headline) -> tuple[str, str]:
@@ -234,7 +256,9 @@ SHORT: dict[LossCause, str] = {
     "data_wait": "data wait",
     "compute": "compute",
     "copy_and_other": "copies and other work",
+    "beside": "evaluation, checkpoints and the like",
     "wrapper": "the strategy itself at N = 1",
+    "cores": "fewer cores a worker",
 }
 
 MIN_TERM = 0.005

@@ -101,6 +101,8 @@ class StudyOptions(SweepOptions, total=False):
     script: tuple[str, ...] | str
     samples_per_step: int | None
     keep_outputs: bool
+    in_place: bool
+    one_at_a_time: bool
     fail_above: float | str | None
     strategies: tuple[str, ...] | str
     world_sizes: tuple[int, ...] | int | str | None

@@ -19,6 +19,8 @@ from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
 from worldsize.cli.flags import by_flag
 from worldsize.cli.help import PanelCommand
+from worldsize.cli.meter import meter
+from worldsize.cli.own_command import TakesCommand, place_of_own
 from worldsize.cli.predict import predict
 from worldsize.cli.rehearse import rehearse
 from worldsize.cli.report import report
@@ -37,8 +39,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (train, study, sweep, comm, verify, predict, rehearse, attach, report, scale, compare, audit, doctor):
-    app.command(cls=PanelCommand)(_command)
+COMMANDS = (
+    *(train, study, meter, sweep, comm, verify, predict, rehearse, attach, report, scale, compare, audit, doctor),
+)
+for _command in COMMANDS:
+    app.command(cls=TakesCommand if _command is study else PanelCommand)(_command)
 
 
 def _tell_version(asked: bool) -> None:
@@ -82,10 +87,12 @@ def main() -> None:
     """Run the command line; exit status 2 for the user's mistake, 1 for a run that failed."""
     make_patient()
     arguments = sys.argv[1:]
-    debug = "--debug" in arguments
+    place = place_of_own(arguments, frozenset(("--script", "--out")))
+    ours, own = arguments[:place], arguments[len(arguments[:place]) :]
+    debug = "--debug" in ours
     try:
-        with begun_early(arguments):
-            app(args=[argument for argument in arguments if argument != "--debug"], prog_name="worldsize")
+        with begun_early(ours):
+            app(args=[*(argument for argument in ours if argument != "--debug"), *own], prog_name="worldsize")
     except WorldsizeError as error:
         if debug:
             raise

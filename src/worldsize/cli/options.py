@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from worldsize.cli import complete
-from worldsize.cli.panels import ARGUMENTS, OUTPUT, STOPS
+from worldsize.cli.panels import ARGUMENTS, MEASURE, OUTPUT, STOPS
 
 if TYPE_CHECKING:
     from worldsize.study.resuming import Resume as Resumed
@@ -48,6 +48,10 @@ Out = Annotated[
 ]
 Json = Annotated[
     bool, flag("Print one JSON object on stdout and nothing else; progress goes to stderr.", OUTPUT, "--json")
+]
+SamplesPerStep = Annotated[
+    int | None,
+    flag("Samples of a process in a step, if not the first dimension of its batches.", MEASURE, default="counted"),
 ]
 PrintToml = Annotated[
     bool, flag("Print the settings as a TOML file to start from; run nothing.", OUTPUT, "--print-toml")

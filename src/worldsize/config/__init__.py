@@ -12,7 +12,7 @@ from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettin
 from worldsize.config.predict import PredictSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
 from worldsize.config.rehearse import RehearseSettings, ReplaySettings, SlowRank
-from worldsize.config.script import ScriptSettings
+from worldsize.config.script import CommandSettings
 from worldsize.config.study import (
     DEFAULT_BUDGET,
     Baseline,
@@ -69,7 +69,7 @@ __all__ = [
     "ReplaySettings",
     "Room",
     "ScalingKind",
-    "ScriptSettings",
+    "CommandSettings",
     "Settings",
     "SlowRank",
     "SlowestLink",

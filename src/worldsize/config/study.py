@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_serializer, model_validator
 
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
 from worldsize.config.redact import safe_words
-from worldsize.config.script import ScriptSettings, refuse_beside_script, script_names
+from worldsize.config.script import CommandSettings, refuse_beside_script, script_names
 from worldsize.config.synchronisation import refuse_beside_shards
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, RUNGS
@@ -43,20 +43,24 @@ class CellChoice(Settings):
     lr_scaling: LrScaling | None = None
     lr_warmup_epochs: float | None = None
     leave_out: tuple[Agreement, ...] | None = None
-    program: ScriptSettings | None = None
+    program: CommandSettings | None = None
 
 
 class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
     script: tuple[str, ...] = absent("off", default=())
-    """Training script of your own, run unmodified at each world size: "train.py --lr 0.1"; may be given again, to
-    compare. It takes the place of the flags of model, data, batch and recipe. See docs/own-training.md."""
+    """Training script of your own, run by `python` and by `torchrun` at each world size: "train.py --lr 0.1"; or a
+    launcher's command with {n} for the number of workers: "accelerate launch --num_processes {n} train.py". May be
+    given again, to compare. See docs/own-training.md."""
     samples_per_step: int | None = absent("counted", ge=1)
     """Samples per process and step of --script, if not the first dimension of its batches."""
     keep_outputs: bool = False
-    """Keep the files that --script writes into its working folder, a copy of the current one. They are in
-    RUN/cells/CELL/outputs."""
+    """Keep the files that --script writes. They are in RUN/cells/CELL/outputs; your own folders stay as they are."""
+    in_place: bool = False
+    """Let --script write where it would by itself, into your own folders."""
+    one_at_a_time: bool = False
+    """Run the cells of --script one after the other, each launched anew for each of its turns."""
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
     """With two or more --script: fail (exit status 3) if a later one is slower than the first by more than this, such
     as 5%. It must be significantly slower."""

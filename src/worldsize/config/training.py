@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, SIZES, TIMES, Duration, Share, Size, absent, quantity
 from worldsize.config.network import Backend
 from worldsize.config.rehearse import ReplaySettings
-from worldsize.config.script import ScriptSettings
+from worldsize.config.script import CommandSettings
 from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.config.workload import refuse_beside_workload
 
@@ -205,8 +205,8 @@ class CellSettings(TrainingSettings):
     """Local batch b: samples per worker per step."""
     label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
     """Tells cells apart that differ in something else, such as the recipe."""
-    program: ScriptSettings | None = None
-    """The script of the user's own that it runs; then all settings of a training mean nothing."""
+    program: CommandSettings | None = None
+    """The command of a person's own that it runs; then all settings of a training mean nothing."""
 
     @property
     def global_batch(self) -> int:

@@ -107,6 +107,14 @@ class Timeline:
         if self._watching:
             self._phases.append((name, self._mark()))
 
+    def end_step(self) -> None:
+        """The step ends."""
+        self.end(Phase.END)
+
+    def last_gradient(self, mark: Mark | None) -> None:
+        """Take a mark as that of the last gradient so far; None before a backward."""
+        self._last_gradient = mark
+
     def backward_over(self) -> None:
         """A backward ends; since its last gradient the rank has computed nothing."""
         last, self._last_gradient = self._last_gradient, None

@@ -12,14 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from worldsize.errors import OutputError
-from worldsize.measure.timeline import Step
+from worldsize.hook.watch import Watch
+from worldsize.measure.clocks import clock_for
+from worldsize.measure.timeline import Timeline
 from worldsize.metering.run_folder import MAX_STEPS, WARMUP_STEPS, RunFolder, World, notices
-from worldsize.metering.watch import Watch
 from worldsize.results.records import WarningRecord
 from worldsize.traits import BASELINE_STRATEGY, TraitsRecord
 
@@ -58,7 +60,9 @@ class Meter:
         self._process = os.getpid()
         if self._out is not None:
             try:
-                self._watch = Watch(model, optimizer, self._finished, self._gave_up)
+                device = next((each.device for each in model.parameters()), None) if model is not None else None
+                self._timeline = Timeline(clock_for(device or torch.device("cpu")))
+                self._watch = Watch(model, optimizer, self._finished, self._gave_up, self._timeline)
             except Exception as error:
                 self._gave_up(error)
             else:
@@ -153,25 +157,26 @@ class Meter:
         except Exception as error:
             self._gave_up(error)
 
-    def _finished(self, step: Step, samples: int, epoch: int) -> None:
+    def _finished(self, samples: int, epoch: int) -> None:
         assert self._watch is not None
+        step = self._timeline.take()
         if self._forked:
             return
         if self._folder is None:
-            self._folder = self._opened(self._watch)
+            self._folder = self._opened()
         if self._folder.full:
-            self._full, self._watch.timeline.watching = True, False
+            self._full, self._timeline.watching = True, False
             return
         if self._folder.steps <= WARMUP_STEPS:  # DDP agrees on its buckets in the second step, from C++
             self._watch.collectives.forget()
         timed = not self._watch.interrupted
         self._folder.add(step, self._samples_per_step or samples, epoch, time.perf_counter_ns(), timed=timed)
 
-    def _opened(self, watch: Watch) -> RunFolder:
+    def _opened(self) -> RunFolder:
         assert self._out is not None
         world = World.found(replicas_of(self._model))
         strategy, traits = strategy_of(self._model, world.workers)
-        return RunFolder(self._out, world, watch.clock, strategy, traits)
+        return RunFolder(self._out, world, self._timeline.clock, strategy, traits)
 
     def _warnings(self, watch: Watch) -> list[WarningRecord]:
         why = "A communication hook of DDP must be registered after the meter; calls from C++ are not seen."

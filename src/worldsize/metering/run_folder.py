@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 from worldsize.errors import OutputError
+from worldsize.hook.collectives import processes
+from worldsize.hook.watch import Watch
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.machine import provenance
 from worldsize.measure.timeline import Step
 from worldsize.measure.user_code import running_code
-from worldsize.metering.collectives import processes
-from worldsize.metering.watch import Watch
 from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import write_cell, write_study

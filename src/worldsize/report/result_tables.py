@@ -10,7 +10,7 @@ from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, integers, numbers, table_of, texts
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, estimate, fitted, interval_keys, text
-from worldsize.results.records import PARTS, CellSummary, Estimate
+from worldsize.results.records import BESIDE_PARTS, PARTS, CellSummary, Estimate
 from worldsize.results.training_records import Evaluation
 
 PART_LABELS = {
@@ -21,6 +21,11 @@ PART_LABELS = {
     "exposed_sync_s": "exposed communication",
     "optimizer_s": "optimizer",
     "other_s": "other",
+    "evaluation_s": "evaluation",
+    "checkpoint_s": "checkpoints",
+    "restart_s": "loader restarts",
+    "logging_s": "logging",
+    "garbage_s": "garbage collection",
 }
 
 EXPOSED_NOTE = (
@@ -231,9 +236,11 @@ def _of_step(summary: CellSummary, scale: float) -> CellSummary:
 
 def parts_table(analysis: StudyAnalysis) -> Table:
     """The parts of a mean step of each cell (method.md §2)."""
+    rows = taken_apart(analysis)
+    shown = [part for part in PARTS if part not in BESIDE_PARTS or any(row.summary.parts_s.get(part) for row in rows)]
     columns: list[ColumnOf[Apart]] = [
         texts("Cell", "cell", lambda row: row.cell.id),
-        *map(_part, PARTS),
+        *map(_part, shown),
         numbers("Mean step", "mean_step_s", lambda row: row.step_s, "ms"),
         numbers(
             "All communication", "comm_s", lambda row: row.summary.comm_s, "ms", between_workers=True, note=ALL_NOTE
@@ -246,7 +253,7 @@ def parts_table(analysis: StudyAnalysis) -> Table:
         "Means over timed steps and ranks, scaled to the step time of the results: the parts of a row add up to it, "
         "and other is time in none of these phases (method §2, §8)."
     )
-    return table_of("parts", "Step time breakdown", columns, taken_apart(analysis), note)
+    return table_of("parts", "Step time breakdown", columns, rows, note)
 
 
 def state_entry(cell: CellAnalysis, row: ScalingRow | None) -> Entry:

@@ -37,8 +37,12 @@ SeenState = CellState | Literal["unreadable"]
 
 NAMES = ("strategy", "world_size", "batch_size", "label")
 """What tells a cell from the others of its run."""
-PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
-"""The parts of a step, in order; they add up to `step_s` (method.md §2)."""
+STEP_PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
+"""What a step of any training consists of, in order."""
+BESIDE_PARTS = ("evaluation_s", "checkpoint_s", "restart_s", "logging_s", "garbage_s")
+"""What a loop of a person's own does beside training, as its share of each step; absent in any other."""
+PARTS = (*STEP_PARTS, *BESIDE_PARTS)
+"""The parts of a step; they add up to `step_s` (method.md §2)."""
 
 
 class Estimate(Record):

@@ -15,7 +15,7 @@ import polars as pl
 
 from worldsize.errors import OutputError
 from worldsize.results.rank_files import SPAN_LINES, STEP_LINES, line_blocks, rank_files
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 from worldsize.results.step_records import ENDS, PHASES, SpanRecord, StepRecord
 
 MIN_S = 1e-9
@@ -36,7 +36,7 @@ ROUNDING_S = 1e-6
 """By so much a part of a step may be below 0."""
 
 
-TAKEN_APART = (*PARTS, "comm_s", "overlapped_s")
+TAKEN_APART = (*STEP_PARTS, "comm_s", "overlapped_s")
 """What a line of schema 1 says of a step: the parts of method.md §2 and its communication, in seconds."""
 
 
@@ -185,7 +185,7 @@ def _step_conditions() -> list[pl.Expr]:
         pl.col("phases").is_null() | (_phase_conditions() & pl.all_horizontal(pl.col(ENDS).is_null())),
         *(((pl.col(name) >= least) & (pl.col(name) < MAX_S)) | pl.col(name).is_null() for name in TAKEN_APART),
         pl.all_horizontal(pl.col(TAKEN_APART).is_null())
-        | (pl.all_horizontal(pl.col(TAKEN_APART).is_not_null()) & (pl.sum_horizontal(PARTS) > 0)),
+        | (pl.all_horizontal(pl.col(TAKEN_APART).is_not_null()) & (pl.sum_horizontal(STEP_PARTS) > 0)),
     ]
 
 

@@ -27,11 +27,17 @@ PHASES = {
     "optimizer": "optimizer_s",
     "other": "other_s",
     "unknown": "other_s",
+    "evaluation": "evaluation_s",
+    "checkpoint": "checkpoint_s",
+    "restart": "restart_s",
+    "logging": "logging_s",
+    "garbage": "garbage_s",
 }
 """What a stretch of a step can be, in a loop of the user's own, and the part of the step that it counts to.
 
 After the last gradient of a backward its rank computes nothing (`after_backward`); nor does it in `other`, which is
-what the loop does beside. `unknown` takes no time; it says that some collectives of the step were not recorded."""
+what the loop does beside, and in what has a name: an evaluation, a checkpoint, a loader that begins anew, what is
+printed, garbage that is collected. `unknown` takes no time; it says that some collectives were not recorded."""
 
 OF_SOME_RANKS = "_of_some_ranks"
 """Ends the kind of a message in a group of fewer ranks than there are: the others take no part in it."""

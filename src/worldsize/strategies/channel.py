@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from worldsize.threads import keep_python_state, threads_as_set
+from worldsize.hook.states import keep_python_state
+from worldsize.threads import threads_as_set
 
 
 class Observer(Protocol):

@@ -139,7 +139,12 @@ class BlockSizes:
         return min(count, most)
 
     def lead(self, cell: PlannedCell) -> int:
-        """Steps at the start of its next block that are not timed: what is left over of a burst is used up in them."""
+        """Steps at the start of its next block that are not timed: what is left over of a burst is used up in them.
+
+        None of a command: all its time in turn counts.
+        """
+        if cell.settings.program is not None:
+            return 0
         burst = self.burst(cell)
         return burst + self.ready(cell) % burst + self._longer * self._more(cell)[0]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 
 from worldsize.config import Hosts
-from worldsize.config.script import TO_RUN
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
@@ -20,7 +19,7 @@ from worldsize.measure.conditions import memory_kills
 from worldsize.ranks.turns import Facts, Reply, Turn, WorkOverError, facts_of, read_replies
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.files import cell_folder, outputs_folders
+from worldsize.results.files import cell_folder
 from worldsize.results.records import ErrorRecord
 from worldsize.study.blocks import loader_processes, warmup_steps
 from worldsize.study.executor import CellFailed, WorkersBehind
@@ -28,7 +27,6 @@ from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
 
 ENTRY = "worldsize.training.rank:enter"
-SCRIPT_ENTRY = "worldsize.scripts.rank:enter"
 MEMORY_RESERVE = 0.1
 """Share of the machine's memory that is left free when another cell is started."""
 
@@ -163,10 +161,6 @@ class JobExecutor:
         except JobFailed:
             return
         job.close()
-        script = cell.settings.program
-        if script is not None and not script.keep_outputs:
-            for folder in outputs_folders(cell_folder(self.run, cell.id)):
-                shutil.rmtree(folder, ignore_errors=True)
         if not cell.settings.checkpoint:  # it may have one from making room for others
             shutil.rmtree(checkpoint_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
 
@@ -214,17 +208,13 @@ class JobExecutor:
         if launched.job is None:
             self._make_room()
             launched.kills_before = memory_kills()
-            described = self._describe(cell)
             try:
-                launched.job = self.cluster.start(described)
+                launched.job = self.cluster.start(self._describe(cell))
                 launched.launches += 1
                 launched.facts = facts_of(read_replies(launched.job.receive()))
             except JobFailed:
                 self._forget(launched)
                 raise
-            finally:
-                if cell.settings.program is not None:  # it has all arguments of the script, and everybody has read it
-                    described.file.unlink(missing_ok=True)
         return launched.job
 
     def _describe(self, cell: PlannedCell) -> Job:
@@ -233,7 +223,7 @@ class JobExecutor:
         payload = {
             "link": None if link is None else link.model_dump(),
             "run": str(self.run),
-            "settings": cell.settings.model_dump(mode="json", context=TO_RUN),
+            "settings": cell.settings.model_dump(mode="json"),
             "placement": cell.placement.model_dump(mode="json"),
             "session": self.session,
             "launch": launched.launches,
@@ -245,9 +235,8 @@ class JobExecutor:
             hosts = self.hosts.model_copy(update={"count": cell.placement.processes})
         nodes = self.cluster.share_out(cell.placement.processes)
         return Job(
-            entry=ENTRY if cell.settings.program is None else SCRIPT_ENTRY,
+            entry=ENTRY,
             payload=payload,
-            python=None if cell.settings.program is None else cell.settings.program.python,
             processes=cell.placement.processes,
             folder=cell_folder(self.run, cell.id) / "job",
             environment=worker_environment(hosts, spread=bool(nodes)),

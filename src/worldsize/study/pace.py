@@ -76,8 +76,9 @@ class Pace:
         self._turns_s: list[float] = []
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
-        devices = any(cell.placement.device != "cpu" for cell in cells)
-        self.sizes = BlockSizes(settings, self.cells, budgeted=until_s is not None, devices=devices)
+        # A command is stopped and goes on as a whole: some of its caches are cold then, as the clocks of a GPU are low.
+        longer = any(cell.placement.device != "cpu" or cell.settings.program is not None for cell in cells)
+        self.sizes = BlockSizes(settings, self.cells, budgeted=until_s is not None, devices=longer)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
         self._known: tuple[dict[str, Any], dict[str, Level]] = {}, {}

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from math import ceil
 
 from worldsize.analysis.baseline import any_baselines, with_numbers
-from worldsize.config import Backend, CellChoice, CellSettings, StudySettings, TrainingSettings, validated
-from worldsize.config.script import TO_RUN, script_of
+from worldsize.config import (
+    Backend,
+    CellChoice,
+    CellSettings,
+    CommandSettings,
+    StudySettings,
+    TrainingSettings,
+    validated,
+)
+from worldsize.config.script import PYTHON_ALONE, TO_RUN, Script, script_of, threads_of_torchrun
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Node
@@ -85,14 +93,16 @@ def make_plan(
     busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
     check_devices(settings.backend, sizes, len(findings.gpus), busiest)
     share = default_threads(as_cores(cores).threads, busiest)
+    if settings.script:
+        return _commands(settings, findings, sizes, as_cores(cores), gpus)
     threads = settings.threads_per_worker or share
-    choices = settings.cells or list(_scripts(settings, sizes) or _grid(settings, findings, sizes, nodes))
+    choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
     if findings.train_samples is not None:
         _check_batches(choices, findings.train_samples, settings.accumulate)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
-        cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True, context=TO_RUN)})
+        cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True)})
         processes = _processes(findings, choice)
         placement = place(
             world_size=cell.world_size,
@@ -119,16 +129,51 @@ def _waiting(placement: Placement, threads: int) -> Placement:
     return placement.model_copy(update={"threads_per_worker": threads, "oversubscribed": False, "on_siblings": ()})
 
 
-def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
-    """Each script at each world size; what its batch is, it says itself once it runs."""
-    given = {"samples_per_step": settings.samples_per_step, "keep_outputs": settings.keep_outputs}
-    programs = [script_of(text).model_copy(update=given) for text in settings.script]
-    named = list(zip(settings.strategies, programs, strict=False))  # without scripts there are strategies alone
-    return [
-        CellChoice(strategy=name, world_size=size, batch_size=1, program=program)
-        for size in sorted(set(sizes))
-        for name, program in named
-    ]
+def _commands(
+    settings: StudySettings, findings: Findings, sizes: Sequence[int], cores: Cores, gpus: int
+) -> list[PlannedCell]:
+    """Each command at each world size; a script by itself, with all cores, first, as it is what others must beat."""
+    shared = settings.model_dump(include=set(TrainingSettings.model_fields))
+    own = {"samples_per_step", "keep_outputs", "in_place", "one_at_a_time"}
+    cells = []
+    for name, text in zip(settings.strategies, settings.script, strict=True):
+        for strategy, size, program in _of_command(name, script_of(text), sorted(set(sizes)), gpus, settings.hosts):
+            program = program.model_copy(update=settings.model_dump(include=own))
+            choice = {"strategy": strategy, "world_size": size, "batch_size": 1}
+            cell = validated(CellSettings, {**shared, **choice, "program": program.model_dump(context=TO_RUN)})
+            placement = Placement(
+                processes=size,
+                threads_per_worker=cores.threads if program.alone else max(1, cores.threads // max(sizes)),
+                cores=_cores_of_hosts(cores, max(sizes)) if settings.hosts else (cores.numbers,) * size,
+                oversubscribed=False,
+                room_cores=cores.room,
+                device="cuda" if gpus else "cpu",
+                backend="nccl" if gpus else "gloo",
+            )
+            cells.append(PlannedCell(cell, placement, findings.own_traits.get(strategy)))
+    _check_names(cells)
+    return sorted(cells, key=lambda cell: not cell.settings.program.alone)  # type: ignore[union-attr] # all have one
+
+
+def _cores_of_hosts(cores: Cores, hosts: int) -> tuple[tuple[int, ...], ...]:
+    """Those of each emulated host, which stands for a machine: one by itself has no more than beside others."""
+    each = max(1, cores.threads // hosts)
+    ring = [cores.numbers[place % len(cores.numbers)] for place in range(hosts * each)]
+    return tuple(tuple(ring[host * each : (host + 1) * each]) for host in range(hosts))
+
+
+def _of_command(
+    name: str, script: Script, sizes: Sequence[int], gpus: int, hosts: object
+) -> Iterator[tuple[str, int, CommandSettings]]:
+    """The cells of one command: strategy, world size, and what is run. Source: method.md §6.
+
+    On GPUs one worker of torchrun is one process by itself; over hosts one host with its cores is the baseline.
+    """
+    beside = not (script.typed or gpus or hosts)
+    if beside:
+        yield f"{name}{PYTHON_ALONE}", 1, script.by_itself
+    for size in sizes:
+        yield name, size, script.command(size, threads_of_torchrun(max(sizes)) if beside and size == 1 else {})
 
 
 def _grid(

@@ -1,6 +1,6 @@
-"""Ask a process with torch what the study will find: data, model, devices (training/probe.py), or its script.
+"""Ask a process with torch what the study will find: data, model, devices (training/probe.py).
 
-Of a script that is scripts/look.py.
+Of commands that is commands/look.py.
 """
 
 import json
@@ -19,7 +19,7 @@ def probe(settings: StudySettings, cluster: Cluster | None = None) -> Findings:
     """
     cluster = cluster or ThisMachine()
     question = Question(settings=settings, room=room_of(cluster))
-    looks = "worldsize.scripts.look" if settings.script else "worldsize.training.probe"
+    looks = "worldsize.commands.look" if settings.script else "worldsize.training.probe"
     status, said = cluster.ask(looks, question.model_dump_json())
     answer = _last_object(said)
     if answer is None:

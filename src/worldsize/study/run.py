@@ -24,6 +24,7 @@ from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.results.replay import Replay, write_replay
 from worldsize.study.budget import check_budget, over_budget, until_s, with_default_protocol
 from worldsize.study.comm import NO_LINKS, check_hosts, with_hosts
+from worldsize.study.command_executor import CommandExecutor
 from worldsize.study.folder_lock import hold_folder
 from worldsize.study.job_executor import JobExecutor
 from worldsize.study.ledger import Ledger
@@ -129,7 +130,28 @@ def _schedule(
     until_s: float | None,
 ) -> Schedule:
     """The turns of the cells that are to be timed or trained, and who runs them."""
-    executor = JobExecutor(
+    executor = _executor(settings, ledger, cluster)
+    fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
+    restarts = Restarts(settings.max_restarts, ledger, fewer)
+    # A command cannot be rolled back; a rehearsal computes nothing, so another launch of it tells nothing new.
+    plain, replays = bool(settings.script or settings.replay), settings.replay is not None
+    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s, launches=not replays, plain=plain)
+    return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
+
+
+def _executor(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> JobExecutor | CommandExecutor:
+    if settings.script:
+        return CommandExecutor(
+            ledger.run,
+            ledger.session,
+            hang_timeout_s=settings.hang_timeout_s,
+            one_at_a_time=settings.one_at_a_time,
+            in_place=settings.in_place,
+            hosts=settings.emulated,
+            noted=lambda warning: note(ledger.run, [warning]),
+            ended_by_itself=ledger.ended_by_itself,
+        )
+    return JobExecutor(
         ledger.run,
         ledger.session,
         settings.emulated,
@@ -139,12 +161,6 @@ def _schedule(
         ran_again=ledger.ran_again,
         ended_by_itself=ledger.ended_by_itself,
     )
-    fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
-    restarts = Restarts(settings.max_restarts, ledger, fewer)
-    # A user's script cannot be rolled back; a rehearsal computes nothing, so another launch of it tells nothing new.
-    plain, replays = bool(settings.script or settings.replay), settings.replay is not None
-    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s, launches=not replays, plain=plain)
-    return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
 
 
 def _sweep(

@@ -19,6 +19,11 @@ PART_WORDS = {
     "exposed_sync_s": "communication",
     "optimizer_s": "optimizer",
     "other_s": "the rest of the step",
+    "evaluation_s": "evaluation",
+    "checkpoint_s": "checkpoints",
+    "restart_s": "loaders that begin anew",
+    "logging_s": "logging",
+    "garbage_s": "garbage collection",
 }
 """What the parts of a step are called in a finding."""
 NO_COMMAND = "No worldsize command can try this here."

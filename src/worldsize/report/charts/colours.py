@@ -14,6 +14,11 @@ PART_COLOURS = {
     "exposed_sync_s": "#D55E00",
     "optimizer_s": "#009E73",
     "other_s": "#999999",
+    "evaluation_s": "#8C6BB1",
+    "checkpoint_s": "#B39B00",
+    "restart_s": "#F0E442",
+    "logging_s": "#CCCCCC",
+    "garbage_s": "#666666",
 }
 """Okabe and Ito's palette; compute is blue and green, waiting is warm."""
 STRATEGY_COLOURS = dict(zip(TRAITS, ("#999999", "#CC79A7", "#E69F00", "#009E73", "#0072B2"), strict=False))

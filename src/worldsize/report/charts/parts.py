@@ -13,7 +13,7 @@ from worldsize.report.charts.colours import PART_COLOURS
 from worldsize.report.columns import MS
 from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
-from worldsize.results.records import PARTS
+from worldsize.results.records import BESIDE_PARTS, PARTS
 
 BAR_HEIGHT, MAX_BAR_HEIGHT = 26, 72
 """Pixels of a bar with the space around it: few of them may be taller."""
@@ -111,7 +111,8 @@ def _of_a_sample(cell: CellAnalysis, *, several: bool) -> _Bar:
 
 def _drawn(bars: Sequence[_Bar], title: str, size: Size) -> Chart:
     labels = [bar.label for bar in bars]
-    drawn = [part for part in PARTS if part != "exposed_sync_s" or any(bar.parts.get(part, 0) > 0 for bar in bars)]
+    only_there = ("exposed_sync_s", *BESIDE_PARTS)
+    drawn = [part for part in PARTS if part not in only_there or any(bar.parts.get(part, 0) > 0 for bar in bars)]
     rows = [
         {"cell": bar.label, "part": PART_LABELS[part], "value": bar.parts[part], "order": order}
         for bar in bars

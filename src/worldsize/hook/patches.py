@@ -1,5 +1,7 @@
 """Attributes of others that are replaced while something is metered, and put back afterwards."""
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -109,5 +111,5 @@ class Hook:
         if self._call is not None and not torch.compiler.is_compiling():  # compiled code has nothing of us in it
             self._call(*args, **kwargs)
 
-    def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
+    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
         return Hook, ()

@@ -1,5 +1,7 @@
 """What a model is called for: how many samples a batch of any structure has (method.md §13), and whether to train."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,8 @@ def leading(value: Any) -> int:
     """The first dimension of the first tensor in a batch of any structure; 0 without one."""
     if isinstance(value, Tensor) and value.dim():
         return value.shape[0]
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor) and value[0].dim():  # nearly always
+        return value[0].shape[0]
     return next((each.shape[0] for each in tensors(value) if each.dim()), 0)
 
 

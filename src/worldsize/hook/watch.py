@@ -1,14 +1,17 @@
-"""What happens in a loop that is not ours, from hooks and wrapped functions: marks for the timeline of each step.
+"""What happens in a loop that is not ours, from hooks and wrapped functions: marks of each step.
 
 A step ends with the optimizer's step or, where batches come through the meter, when the next one is asked for: a step
-begins with its wait for data (method.md §13). A script that is held between its steps is held where its optimizer has
-stepped, however it is fed.
+begins with its wait for data (method.md §13). In a program that knows nothing of us each step follows the one before,
+and what it does between two steps of its optimizer, such as an evaluation, is a named stretch of a step.
 """
 
+from __future__ import annotations
+
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,58 +19,84 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from worldsize.measure.clocks import clock_for
-from worldsize.measure.timeline import Phase, Step, Timeline
-from worldsize.metering.collectives import Collectives, processes
-from worldsize.metering.harmless import never_raises
-from worldsize.metering.patches import Patches
-from worldsize.metering.samples import leading, trains
+from .collectives import Collectives
+from .harmless import never_raises
+from .patches import Patches
+from .samples import leading, trains
 
 OF_BATCHES = "the first dimension of the first tensor of each batch"
 
 
+class Marks(Protocol):
+    """Where the marks of one step after the other go."""
+
+    watching: bool
+    """Whether more than begin and end of a step is marked."""
+
+    def begin(self) -> None:
+        """Mark that a step begins."""
+
+    def end_step(self) -> None:
+        """Mark that it ends."""
+
+    def stretch(self, name: str) -> None:
+        """Mark that a stretch of the step ends, by its name in marks.PHASES."""
+
+    def backward_over(self) -> None:
+        """Mark that a backward ends; since its last gradient the rank has computed nothing."""
+
+    def ready(self) -> Any:
+        """Mark that a bucket has all of its gradients."""
+
+    def last_gradient(self, mark: Any) -> None:
+        """Take a mark as that of the last gradient so far; None before a backward."""
+
+    def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Any = None) -> int:
+        """Mark that a message is issued; returns its token."""
+
+    def done(self, token: int) -> None:
+        """Mark that a message is done."""
+
+
 class Watch:
-    """Hangs hooks on one loop, and hands each of its steps to `finished(step, samples, epoch)`."""
+    """Hangs hooks on one loop, marks its steps, and calls `finished(samples, epoch)` after each."""
 
     def __init__(
         self,
         model: nn.Module | None,
         optimizer: Optimizer | None,
-        finished: Callable[[Step, int, int], None],
+        finished: Callable[[int, int], None],
         gave_up: Callable[[Exception], None],
+        timeline: Marks,
         *,
         by_optimizer: bool = False,
-        device: torch.device | None = None,
     ) -> None:
-        """`by_optimizer`: a step ends with the optimizer's also where a loader is seen.
-
-        `device`: where the weights will be, if there is no model yet.
-        """
+        """`by_optimizer`: a step ends with the optimizer's also where a loader is seen, and the next one begins."""
         self.patches = Patches()
         self.model, self.optimizer, self.finished, self.gave_up = model, optimizer, finished, gave_up
         self.broken = False
         """Whether something went wrong in us; nothing is seen after that."""
-        found = next((p.device for p in (model.parameters() if model is not None else ())), device)
-        self.clock = clock_for(found or torch.device("cpu"))
-        self.timeline = Timeline(self.clock)
+        self.timeline = timeline
         self.collectives = Collectives(self.timeline, self.patches, self.fail)
         self.by_optimizer = by_optimizer
         self.epoch = self.samples = 0
         self.backwards = 0
         """How many there have been."""
-        self._steps = self._with_evaluation = 0
         self._waiting_samples = 0
         """Of batches that were fetched and not used yet."""
-        self.evaluated = False
-        """Whether a module with weights was called in this step, and not for a loss."""
+        self._evaluating = False
+        """Whether what happens now is part of an evaluation, or of other calls of a model that are not for a loss."""
+        self._training_thread: int | None = None
+        """The thread that steps the optimizer."""
         self.further_optimizers: list[Optimizer] = []
         """Those that stepped beside the first."""
         self.fed = False
         """Whether batches come through the meter."""
+        self.unseen = 0
+        """Collectives of the last step that were not seen."""
         self.samples_from = ""
         """How samples were counted."""
-        self._begun = self._stepped = self._forwarded = self._worked = self._in_backward = False
-        self._weights: list[Tensor] = []
+        self._begun = self._stepped = self._forwarded = self._worked = self._in_backward = self._within = False
         self._feeding_thread: int | None = None
         """The thread that asks for batches."""
         self._fed_samples = self._trained = self.interrupted = False
@@ -87,16 +116,11 @@ class Watch:
             handles = [self.optimizer.register_step_pre_hook(pre), self.optimizer.register_step_post_hook(post)]
         if self.model is not None:
             self.patches.before_call(self.model, self.before_forward)
-            self.watch_gradients(self.model.parameters())
             if isinstance(self.model, DistributedDataParallel):
                 self.collectives.hook(self.model)
         for handle in handles:
             self.patches.on_close(handle.remove)
         self.patches.replace(Tensor, "backward", self._backward(Tensor.backward))
-
-    def watch_gradients(self, weights: Iterable[Tensor]) -> None:
-        """From the next step on, see when backward has its last gradient, and waits for other processes."""
-        self._weights = list(weights)
 
     def fail(self, error: Exception) -> None:
         """Something went wrong in us: see nothing any more, and hand it on, once."""
@@ -114,13 +138,47 @@ class Watch:
         """Whether a loss is being computed, or its backward runs: what is called now is called by a model."""
         return self._forwarded or self._in_backward
 
+    def _stretch(self, name: str) -> None:
+        """Mark the end of a stretch; whatever an evaluation consists of is evaluation."""
+        self.timeline.stretch("evaluation" if self._evaluating else name)
+
+    @never_raises
+    def evaluating(self) -> None:
+        """An evaluation begins, if none goes on: until the loop trains again all is part of it."""
+        self._waiting_samples = 0
+        if self.by_optimizer and self._begun and not self._evaluating:
+            self.timeline.stretch("other")
+            self._evaluating = True
+
+    @never_raises
+    def training_again(self) -> None:
+        """The loop trains: an evaluation that went on is over."""
+        if self._evaluating:
+            self.timeline.stretch("evaluation")
+            self._evaluating = False
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        """Mark what the training thread does in this context as a stretch of this name; the outermost counts."""
+        if self.broken or not self._begun or self._within or get_ident() != self._training_thread:
+            yield
+            return
+        self._stretch("forward" if self._forwarded else "other")
+        self._within = True
+        try:
+            yield
+        finally:
+            self._within = False
+            if self._begun:
+                self.timeline.stretch(name)
+
     @never_raises
     def fetching(self) -> None:
         """The loop asks for a batch."""
         self._feeding_thread = get_ident()
         if self.by_optimizer:
             if self._begun:
-                self.timeline.stretch("other")
+                self._stretch("other")
             return
         self.fed = True
         if self._begun and self._stepped:
@@ -131,10 +189,10 @@ class Watch:
             self._begin()
 
     @never_raises
-    def fetched(self, batch: Any) -> None:
-        """A batch is there."""
+    def fetched(self, batch: Any, name: str = "data_wait") -> None:
+        """A batch is there, or a loader has begun (`name`: restart)."""
         if self._begun:
-            self.timeline.stretch("data_wait")
+            self._stretch(name)
         # A loop may fetch all micro-batches of a step before it uses the first; those of an evaluation are not counted.
         self._waiting_samples += leading(batch) if torch.is_grad_enabled() or not self.by_optimizer else 0
         if not self.by_optimizer:
@@ -151,7 +209,7 @@ class Watch:
         """No batch is left: an epoch is over, if a step was made in it."""
         if self.by_optimizer:
             if self._begun:
-                self.timeline.stretch("data_wait")
+                self._stretch("data_wait")
         else:
             self.pause()
         self.epoch, self._trained = self.epoch + self._trained, False
@@ -185,25 +243,23 @@ class Watch:
             self._finish()
 
     def _begin(self) -> None:
-        if self._weights and processes() > 1:  # one by itself waits for none, and six hooks took 15 µs of its step
-            self.timeline.watch_parameters(self._weights)
-        self._weights = []
+        self._follow()
+        self.collectives.begin()
+
+    def _follow(self) -> None:
+        """A step begins where the last one has ended."""
         self._begun, self._stepped, self._worked, self._forwarded = True, False, False, False
         self.samples = 0
-        self._fed_samples = self.interrupted = self.evaluated = False
-        self.collectives.begin()
+        self._fed_samples = self.interrupted = self._evaluating = self._within = False
         self.timeline.begin()
 
     def _finish(self) -> None:
-        if self.collectives.end():
+        self.unseen = self.collectives.end()
+        if self.unseen:
             self.timeline.stretch("unknown")
-        self.timeline.end(Phase.END)
+        self.timeline.end_step()
         self._begun, self._trained = False, True
-        self._steps += 1
-        self._with_evaluation += self.evaluated
-        # What more than half of the steps do is part of the training, such as the samples that a policy draws.
-        self.interrupted |= self.by_optimizer and self.evaluated and 2 * self._with_evaluation <= self._steps
-        self.finished(self.timeline.take(), self.samples, self.epoch)
+        self.finished(self.samples, self.epoch)
 
     def _count(self, samples: int, how: str) -> None:
         self.samples += samples
@@ -214,20 +270,21 @@ class Watch:
     def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is about to be called."""
         if not (trains(model) and torch.is_grad_enabled()):
-            self.evaluated, self._waiting_samples = True, 0
+            self.evaluating()
             return
         if self._in_backward:  # activations that were not kept are computed again
             return
         if not self._begun and not self.fed:
             self._begin()
         if self._begun:
-            self._forward_begins([args, kwargs], "the first dimension of the first tensor that the model takes")
+            self._forward_begins(args or kwargs, "the first dimension of the first tensor that the model takes")
 
     @never_raises
     def before_function(self) -> None:
         """A function is about to be called that may compute a loss."""
         if self._begun and not self.forwarding:
-            self.timeline.stretch("other")
+            self._stretch("other")
+            self._evaluating = False
 
     @never_raises
     def after_function(self, given: Any) -> None:
@@ -237,7 +294,8 @@ class Watch:
 
     def _forward_begins(self, given: Any, how: str) -> None:
         if not self._forwarded:
-            self.timeline.stretch("other")
+            self._stretch("other")
+            self._evaluating = False
         self._forward_begun(given, how)
 
     def _forward_begun(self, given: Any, how: str) -> None:
@@ -266,7 +324,9 @@ class Watch:
     def _backward_begins(self) -> None:
         self.backwards += 1
         if self._begun:
-            self.timeline.stretch("forward" if self._forwarded else "other")
+            self._stretch("forward" if self._forwarded else "other")
+            self._evaluating = False
+            self.timeline.last_gradient(None)
             self._use_batch()
         self._forwarded, self._worked = False, True
 
@@ -278,7 +338,8 @@ class Watch:
     @never_raises
     def _before_optimizer(self, *_: Any) -> None:
         if self._begun:
-            self.timeline.stretch("other")
+            self._stretch("other")
+            self._evaluating = False
 
     @never_raises
     def _after_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
@@ -294,7 +355,10 @@ class Watch:
                 self.further_optimizers.append(optimizer)
             return
         self._stepped = True
+        self._training_thread = get_ident()
         if not self.fed:
             if self._begun:
                 self._finish()
-            self._begin()
+                self._follow()
+            else:
+                self._begin()

@@ -10,19 +10,20 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize.measure.clocks import Mark
-from worldsize.measure.timeline import Timeline
-from worldsize.metering.harmless import never_raises
-from worldsize.metering.patches import Patches
-from worldsize.results.step_records import OF_SOME_RANKS
-from worldsize.threads import keep_python_state
+from .harmless import never_raises
+from .marks import OF_SOME_RANKS
+from .patches import Patches
+from .states import keep_python_state
+
+if TYPE_CHECKING:
+    from .watch import Marks
 
 T = TypeVar("T")
 KINDS = {
@@ -47,7 +48,7 @@ KINDS = {
 class Collectives:
     """Tells a timeline of every collective that it can see."""
 
-    def __init__(self, timeline: Timeline, patches: Patches, gave_up: Callable[[Exception], None]) -> None:
+    def __init__(self, timeline: "Marks", patches: Patches, gave_up: Callable[[Exception], None]) -> None:
         self.timeline = timeline
         self._patches, self._gave_up = patches, gave_up
         self.broken = False
@@ -63,13 +64,17 @@ class Collectives:
         self.seen = self.unseen = 0
 
     def begin(self) -> None:
-        """A step begins."""
+        """A step begins that does not follow another one."""
         self._before, self._accounted = numbered(), 0
 
     def end(self) -> int:
-        """How many collectives of the step were not seen."""
-        unseen = max(0, numbered() - self._before - self._accounted)
+        """How many collectives of the step were not seen; the next one begins."""
+        now = numbered()
+        unseen = now - self._before - self._accounted
         self.seen += self._accounted
+        self._before, self._accounted = now, 0
+        if unseen <= 0:
+            return 0
         self.unseen += unseen
         return unseen
 
@@ -108,9 +113,16 @@ class Collectives:
         return f"{kind}{OF_SOME_RANKS}" if size > 0 else None
 
     @never_raises
-    def issued(self, kind: str, moved: Any, *, blocking: bool, ready: Mark | None = None) -> int:
-        """Note that a message of these tensors is issued."""
-        return self.timeline.issued(kind, bytes_of(moved), blocking=blocking, ready=ready)
+    def issued(self, kind: str, moved: Any, *, blocking: bool, ready: Any = None) -> int:
+        """Note that a message of these tensors is issued.
+
+        In a backward the last one that does not block tells when all gradients were there: a hook on each parameter
+        would take 2 µs a gradient.
+        """
+        token = self.timeline.issued(kind, bytes_of(moved), blocking=blocking, ready=ready)
+        if not blocking:
+            self.timeline.last_gradient(ready or self.timeline.ready())
+        return token
 
     @never_raises
     def done(self, token: int | None) -> None:
@@ -166,6 +178,7 @@ class Collectives:
 
         return called
 
+    @never_raises
     def hook(self, model: DistributedDataParallel) -> bool:
         """See the buckets of a DDP; False where that cannot be, because it has a communication hook already.
 

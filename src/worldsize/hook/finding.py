@@ -3,24 +3,26 @@
 They are seen when they are first used, by hooks on all modules, on two classes of torch, and on torch.compile.
 """
 
+from __future__ import annotations
+
+import builtins
 import functools
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch import nn
+from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader
-from torch.utils.hooks import RemovableHandle
 
-from worldsize.metering.compiled import Compiled
-from worldsize.metering.samples import trains
-from worldsize.metering.watch import Watch
+from .compiled import Compiled
+from .harmless import never_raises
+from .samples import trains
+from .watch import Watch
 
 LOOKING_STEPS = 2
 """So many first steps are looked at to their end, for their models; later ones until a model is called for a loss, as a
@@ -39,50 +41,74 @@ class Finder:
         """Each DistributedDataParallel that was made; a framework may call what is in it, in a way of its own."""
         self.loader_processes = 0
         """Of the largest loader that was used."""
-        self.processes_of_loaders: WeakSet[Any] = WeakSet()
-        """Of all loaders that were used."""
         self.steps = 0
         """Those that are over."""
         self._training: int | None = None
         """The thread that steps the optimizer."""
-        self.in_loader = False
-        """Whether the loop waits for a batch already."""
+        self._feeds_training: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        """Loader → whether a backward has followed its batches; absent where that is not known."""
         patches = watch.patches
         patches.replace(DataLoader, "__iter__", self._feeding(DataLoader.__iter__))
         patches.replace(DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__))
-        self._everywhere: RemovableHandle | None = None
+        self._name_stretches()
+        self._everywhere: int | None = None
         self.look_everywhere()
         patches.on_close(self.look_nowhere)
         Compiled(watch, self, patches)
 
+    @property
+    def broken(self) -> bool:
+        """Whether something went wrong in us."""
+        return self.watch.broken
+
+    def fail(self, error: Exception) -> None:
+        """Something went wrong in us: see nothing any more."""
+        self.watch.fail(error)
+
+    def _name_stretches(self) -> None:
+        """See what a loop does beside training, by the functions of torch and Python that do it."""
+        saved, handled = self._named(torch.save, "checkpoint"), self._named(logging.Logger.callHandlers, "logging")
+        self.watch.patches.replace(torch, "save", saved)
+        self.watch.patches.replace(torch.serialization, "save", saved)
+        self.watch.patches.replace(logging.Logger, "callHandlers", handled)
+        self.watch.patches.replace(builtins, "print", self._named(print, "logging"))
+
+    def _named(self, original: Any, name: str) -> Any:
+        @functools.wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self.watch.named(name):
+                return original(*args, **kwargs)
+
+        return called
+
     def look_everywhere(self) -> None:
         """See the call of any module, from the begin of each step on, until a model is called for a loss."""
         if self._everywhere is None:
-            self._everywhere = register_module_forward_pre_hook(self._called)
+            self._everywhere = _hang(self._called)
 
     def look_nowhere(self) -> bool:
         """See no module but those that are known, until `look_everywhere`; whether it looked."""
         if self._everywhere is None:
             return False
-        self._everywhere.remove()
+        _take_off(self._everywhere)
         self._everywhere = None
         return True
 
+    @never_raises
     def stepped(self) -> None:
-        """A step is over. After the first the weights are known, after some all models are."""
+        """A step is over; after some all models are known."""
         self.steps += 1
         self._training = get_ident()
-        optimizer = self.watch.optimizer
-        if self.steps == 1 and optimizer is not None:
-            self.watch.watch_gradients(weights_of(optimizer))
         self.look_everywhere()
 
+    @never_raises
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Before any module is called: a model that is known has a hook of its own."""
         if module not in self._known and self._found(module):
             self.watch.patches.before_call(module, self._for_a_loss)
             self._for_a_loss(module, args, {})
 
+    @never_raises
     def module_called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before a compiled module is called, which gets no hook: the compiler would trace it."""
         if module in self._known or self._found(module):
@@ -94,7 +120,7 @@ class Finder:
         if self.watch.forwarding or next(module.parameters(), None) is None:
             return False
         if not (trains(module) and torch.is_grad_enabled()):
-            self.watch.evaluated = True
+            self.watch.evaluating()
         elif self.steps < LOOKING_STEPS and any(parameter.requires_grad for parameter in module.parameters()):
             self._known.add(module)
             self.models.append(module)
@@ -112,6 +138,8 @@ class Finder:
         @functools.wraps(original)
         def made(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
             original(model, *args, **kwargs)
+            if self.broken:
+                return
             self.wrappers.append(model)
             self.watch.collectives.hook(model)
 
@@ -119,43 +147,48 @@ class Finder:
 
     def _feeding(self, original: Any) -> Any:
         @functools.wraps(original)
-        def batches(loader: "DataLoader[Any]") -> Any:
+        def batches(loader: DataLoader[Any]) -> Any:
             self.loader_processes = max(self.loader_processes, loader.num_workers)
-            if self.beside():
+            if self.broken or self.beside():
                 return original(loader)
-            self.watch.fetching()  # its processes begin, and the order of its samples is drawn
-            made = original(loader)
-            self.watch.fetched(None)
-            self.processes_of_loaders.update(getattr(made, "_workers", ()))
-            return Feeding(made, self)
+            self.before_fetching(loader)
+            made = original(loader)  # its processes begin, and the order of its samples is drawn
+            name = "restart" if self.steps else "data_wait"
+            self.watch.fetched(None, name)
+            return Feeding(made, self, loader, name if loader.num_workers else "data_wait")
 
         return batches
+
+    @never_raises
+    def before_fetching(self, loader: Any) -> None:
+        """Before the loop waits for a loader: one that feeds training ends an evaluation, another one begins it."""
+        feeds = self._feeds_training.get(loader)
+        if feeds:
+            self.watch.training_again()
+        elif feeds is False:
+            self.watch.evaluating()
+        self.watch.fetching()
 
     def beside(self) -> bool:
         """Whether this is another thread than the one that trains: what it waits for holds up no step."""
         return self._training not in (None, get_ident())
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """The loop waits for a batch that threads or processes of its own make; in a loader it is that one's wait."""
-        outside, self.in_loader = not self.in_loader, True
-        if outside:
-            self.watch.fetching()
-        try:
-            yield
-        finally:
-            if outside:
-                self.watch.fetched(None)
-                self.in_loader = False
+    @never_raises
+    def saw_use(self, loader: Any, *, trained: bool) -> None:
+        """A batch of a loader was used, and a backward has followed it or not."""
+        if trained or loader not in self._feeds_training:
+            self._feeds_training[loader] = trained
 
 
 class Feeding:
     """An iterator of a loader; waiting for each batch is seen."""
 
-    def __init__(self, batches: Iterator[Any], finder: Finder) -> None:
-        self._batches, self._finder, self._watch = batches, finder, finder.watch
-        self._fed_at = self._watch.backwards
+    def __init__(self, batches: Iterator[Any], finder: Finder, loader: Any, first: str) -> None:
+        """`first`: the stretch in which the loop waits for the first batch."""
+        self._batches, self._finder, self._watch, self._loader = batches, finder, finder.watch, loader
+        self._fed_at: int | None = None
         self._feeds_training = False
+        self._name = first
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
@@ -163,30 +196,35 @@ class Feeding:
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type] # where it has none, it says so itself
 
-    def __iter__(self) -> "Feeding":
+    def __iter__(self) -> Feeding:
         return self
 
     def __next__(self) -> Any:
-        if self._finder.beside():
+        if self._finder.broken or self._finder.beside():
             return next(self._batches)
         watch = self._watch
-        self._feeds_training |= watch.backwards > self._fed_at
-        watch.fetching()
-        outside, self._finder.in_loader = self._finder.in_loader, True
+        if self._fed_at is not None:
+            trained = watch.backwards > self._fed_at
+            self._feeds_training |= trained
+            self._finder.saw_use(self._loader, trained=trained)
+        self._finder.before_fetching(self._loader)
         try:
             batch = next(self._batches)
         except StopIteration:
             if self._feeds_training:
                 watch.fed_out()
             raise
-        finally:
-            self._finder.in_loader = outside
-        watch.fetched(batch)
-        self._fed_at = watch.backwards
+        watch.fetched(batch, self._name)
+        self._name, self._fed_at = "data_wait", watch.backwards
         return batch
 
 
-def weights_of(optimizer: Optimizer) -> Iterator[Tensor]:
-    """What an optimizer trains."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
+def _hang(hook: Any) -> int:
+    """Hang a hook on all modules, as `register_module_forward_pre_hook` does, in a tenth of the time."""
+    number = id(hook)
+    modules._global_forward_pre_hooks[number] = hook
+    return number
+
+
+def _take_off(number: int) -> None:
+    modules._global_forward_pre_hooks.pop(number, None)

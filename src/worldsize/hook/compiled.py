@@ -4,6 +4,8 @@ A hook on all modules costs more than its time: the compiler guards on it, trace
 there is none while compiled code runs.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from worldsize.metering.patches import Patches
-from worldsize.metering.watch import Watch
+from .patches import Patches
+from .watch import Watch
 
 
 class Looking(Protocol):

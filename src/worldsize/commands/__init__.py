@@ -1,0 +1,1 @@
+"""Commands of a person, run as they are: each with its keeper, its layer and its end."""

@@ -1,0 +1,259 @@
+"""A launch of a command that takes turns: its tree, its time in turn, and the steps that its ranks make."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from worldsize.commands.marks_file import MarksFile, RankStep, lines_of
+from worldsize.commands.tree import Launch, StartError, Tree
+from worldsize.commands.turn_clock import TurnClock
+from worldsize.hook.marks import ASK
+from worldsize.results.files import append_lines, line_of
+
+LOOK_S = 0.005
+"""Between two looks at how many steps were made, at least."""
+SELDOM_S = 0.1
+"""The same at most."""
+STACK_S = 2.0
+"""How long a process may take to leave its stack."""
+IDLE_S = 1.0
+"""How often somebody is told that a turn goes on."""
+
+
+@dataclass
+class Block:
+    """The steps that all ranks have made in a turn."""
+
+    step_s: list[float]
+    """Of the world: from the end of a step on its last rank to that of the next, in time of turns."""
+    samples: int
+    """Of a process in most of its steps."""
+    over: bool
+    """Whether the command has ended."""
+    unseen: int
+    """Collectives that were not seen."""
+
+
+@dataclass
+class RunningCommand:
+    """A command that was started, and is stopped between its turns."""
+
+    launches: Sequence[Launch]
+    """One, or one on each of several hosts."""
+    place: Path
+    """The folder of its cell, where the lines of its ranks go."""
+    session: int
+    number: int
+    """Which launch of its cell it is."""
+    first_step: int
+    """Steps of the cell before it."""
+    clock: TurnClock = field(default_factory=TurnClock)
+    ranks: dict[int, MarksFile] = field(default_factory=dict)
+    steps: int = 0
+    """Those that all ranks have made."""
+    releases_locks: bool = True
+    """Whether it was stopped each time without a file lock in its hand."""
+
+    def __post_init__(self) -> None:
+        self._end_ns: int | None = None
+        self._goes_on = True
+        self._waiting: dict[int, list[tuple[RankStep, dict[str, Any]]]] = {}
+        self.clock.begin(time.monotonic_ns())
+        self.trees: list[Tree] = []
+        try:
+            for launch in self.launches:
+                self.trees.append(Tree(launch))
+        except StartError:
+            self._end_trees()
+            raise
+        self.running = True
+
+    @property
+    def marks(self) -> Path:
+        """Where the hook writes."""
+        return self.launches[0].marks
+
+    @property
+    def status(self) -> int | None:
+        """How it has ended: the exit status, or minus the signal, of the first that failed; None while it goes on."""
+        ended = [tree.status for tree in self.trees if tree.over()]
+        failed = next((status for status in ended if status), None)
+        if failed is None and len(ended) < len(self.trees):
+            return None
+        return failed or 0
+
+    def _end_trees(self) -> None:
+        for tree in self.trees:
+            tree.end()
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        for tree in self.trees:
+            tree.go_on(self._pids())
+        self.clock.begin(time.monotonic_ns())
+        self.running = True
+
+    def stop(self) -> None:
+        """Stop it; its turn is over."""
+        now_ns = time.monotonic_ns()
+        for tree in self.trees:
+            self.releases_locks &= tree.stop(self._pids())
+        self.clock.end(now_ns)
+        self.running = False
+
+    def _pids(self) -> list[int]:
+        return [each.pid for each in self.ranks.values()]
+
+    def find_ranks(self) -> int:
+        """Look which ranks have made a step; return how many there are to be, 0 while that is not known."""
+        for path in self.marks.glob("*.marks"):
+            found = MarksFile(path)
+            self.ranks.setdefault(found.rank, found)
+        facts = next((facts for each in self.ranks.values() if (facts := each.facts())), {})
+        return int(facts.get("world_size", 0))
+
+    def wait_for_first_step(self, limit_s: float, idle: Callable[[], None]) -> bool:
+        """Wait until each rank has made a step, or the command is over; return False where the time is up first."""
+        return self._wait(self._all_stepped, limit_s, lambda: SELDOM_S / 2, idle)
+
+    def _all_stepped(self) -> bool:
+        wanted = self.find_ranks()
+        return 0 < wanted <= sum(len(each.look()) > 0 for each in self.ranks.values())
+
+    def wait_for_steps(self, count: int, limit_s: float, idle: Callable[[], None]) -> bool:
+        """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up."""
+        begun_s = time.monotonic()
+        made = 0
+
+        def enough() -> bool:
+            nonlocal made
+            made = min((len(each.steps) + len(each.look()) for each in self.ranks.values()), default=0)
+            return made >= count
+
+        def pause_s() -> float:
+            each_s = (time.monotonic() - begun_s) / max(1, made)
+            return min(SELDOM_S, max(LOOK_S, (count - made) * each_s / 2))
+
+        return self._wait(enough, limit_s, pause_s, idle)
+
+    def _wait(
+        self, enough: Callable[[], bool], limit_s: float, pause_s: Callable[[], float], idle: Callable[[], None]
+    ) -> bool:
+        until_s = told_s = time.monotonic()
+        until_s += limit_s
+        while not enough():
+            if self.status is not None:
+                return True
+            now_s = time.monotonic()
+            if now_s > until_s:
+                return False
+            if now_s - told_s > IDLE_S:
+                idle()
+                told_s = now_s
+            time.sleep(pause_s())
+        return True
+
+    def block(self, number: int, *, timed: bool) -> Block:
+        """Take the steps that all ranks have made since the last time, and write their lines."""
+        for each in self.ranks.values():
+            each.read()
+        count = min((len(each.steps) for each in self.ranks.values()), default=0)
+        taken = {rank: each.take(count) for rank, each in self.ranks.items()}
+        place = {
+            "session": self.session,
+            "block": number,
+            "launch": self.number,
+            "timed": timed,
+            "first": self.first_step,
+        }
+        for rank, steps in taken.items():
+            self._write(rank, steps, place)
+        self.steps += count
+        sizes = [step.samples for steps in taken.values() for step in steps]
+        return Block(
+            step_s=self._world_steps(list(taken.values())),
+            samples=max(set(sizes), key=sizes.count) if sizes else 1,
+            over=self.status is not None,
+            unseen=sum(step.unseen for steps in taken.values() for step in steps),
+        )
+
+    def _world_steps(self, taken: Sequence[list[RankStep]]) -> list[float]:
+        if not taken or not taken[0]:
+            return []
+        ends = np.array([[step.end_ns for step in steps] for steps in taken], np.int64).max(axis=0)
+        begin_ns = self._end_ns or max(steps[0].begin_ns for steps in taken)
+        self._end_ns = int(ends[-1])
+        told = self.clock.told(np.concatenate([[begin_ns], ends]))
+        return [float(each) for each in np.diff(told) / 1e9]
+
+    def _write(self, rank: int, steps: Sequence[RankStep], place: dict[str, Any]) -> None:
+        """Append the lines of steps whose messages are done; one may end in the next turn."""
+        waiting = [*self._waiting.get(rank, []), *((step, place) for step in steps)]
+        whole = len(waiting)
+        while self._goes_on and whole and any(each.done_ns is None for each in waiting[whole - 1][0].messages):
+            whole -= 1
+        self._waiting[rank] = waiting[whole:]
+        lines: tuple[list[bytes], list[bytes]] = [], []
+        for _, group in itertools.groupby(waiting[:whole], key=lambda each: each[1]["block"]):
+            steps_of, where = zip(*group, strict=True)
+            for contents in lines_of(list(steps_of), self.clock, where[0]):
+                for kept, content in zip(lines, contents, strict=False):
+                    kept.append(line_of(content))
+        self.place.mkdir(parents=True, exist_ok=True)
+        for suffix, new in zip(("jsonl", "spans.jsonl"), lines, strict=True):
+            if new:
+                file = os.open(self.place / f"rank{rank}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                try:
+                    append_lines(file, new)
+                finally:
+                    os.close(file)
+
+    def facts(self) -> dict[int, dict[str, Any]]:
+        """Return what each rank has told of itself, by rank."""
+        return {rank: each.facts() for rank, each in sorted(self.ranks.items())}
+
+    def peak_bytes(self) -> int:
+        """Return the largest resident memory of a rank so far (proc(5), VmHWM)."""
+        return max((_peak_bytes(pid) for pid in self._pids()), default=0)
+
+    def stacks(self) -> dict[int, str]:
+        """Return the stack of the main thread of each process that has torch, by its number, while it runs."""
+        files = {int(each.suffix[1:]): each for each in self.marks.glob("stack.*")}
+        before = {pid: file.stat().st_size for pid, file in files.items()}
+        for pid in files:
+            with suppress(OSError):
+                os.kill(pid, ASK)
+        until_s = time.monotonic() + STACK_S
+        while time.monotonic() < until_s and any(file.stat().st_size == before[pid] for pid, file in files.items()):
+            time.sleep(0.02)
+        return {pid: file.read_text(errors="replace")[before[pid] :] for pid, file in files.items()}
+
+    def troubles(self) -> list[str]:
+        """Return what went wrong in the hook."""
+        return [line for each in self.marks.glob("trouble.*") for line in each.read_text().splitlines()]
+
+    def end(self) -> None:
+        """End it; the lines of what it has made are written."""
+        if self.running:
+            self.clock.end(time.monotonic_ns())
+            self.running = False
+        self._end_trees()
+        self._goes_on = False
+        for rank in self.ranks:
+            self._write(rank, [], {})
+
+
+def _peak_bytes(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    found = next((line for line in text.splitlines() if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return int(found.split()[1]) * 1024
