@@ -47,8 +47,10 @@ def main() -> None:
         for micro in range(MICRO_BATCHES):
             tokens = torch.randint(VOCABULARY, (MICRO_BATCH_SIZE, LENGTH), generator=generator)
             last = micro == MICRO_BATCHES - 1
-            waits = isinstance(model, DistributedDataParallel) and not last
-            with model.no_sync() if waits else contextlib.nullcontext():
+            syncing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            if isinstance(model, DistributedDataParallel) and not last:
+                syncing = model.no_sync()
+            with syncing:
                 loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()) / MICRO_BATCHES
                 loss.backward()
             total += loss.item()

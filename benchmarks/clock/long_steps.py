@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-BATCH_SIZE = 8
+BATCH_SIZE = 10
 VOCABULARY, WIDTH, LENGTH, LAYERS = 512, 256, 128, 4
 
 
@@ -23,7 +23,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         y = self.before_attention(x)
         x = x + self.attention(y, y, y, attn_mask=mask, need_weights=False)[0]
-        return x + self.mlp(self.before_mlp(x))
+        deeper: Tensor = self.mlp(self.before_mlp(x))
+        return x + deeper
 
 
 class Gpt(nn.Module):

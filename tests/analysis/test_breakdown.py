@@ -1,14 +1,14 @@
 import pytest
 
 from worldsize.analysis.breakdown import breakdown, epoch_split
-from worldsize.results.records import PARTS, CellSummary, Estimate
+from worldsize.results.records import STEP_PARTS, CellSummary, Estimate
 
 
 def summary(
     step_s: float, parts: dict[str, float], comm_s: float | None = None, hidden: float | None = None
 ) -> CellSummary:
     """A summary whose mean step is its median step, `other` taking what the parts leave."""
-    parts_s = {part: parts.get(part, 0.0) for part in PARTS}
+    parts_s = {part: parts.get(part, 0.0) for part in STEP_PARTS}
     parts_s["other_s"] = step_s - sum(parts_s.values())
     return CellSummary(
         step_s=Estimate(value=step_s, samples=1),

@@ -11,7 +11,7 @@ from made_pairs import compared, quantity_of
 from made_runs import MadeCell, make_run
 from worldsize.analysis.study import analyse
 from worldsize.results.folder import load_run
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 
 WARM_UP = 2
 
@@ -22,7 +22,7 @@ def in_two_blocks(slow_s: float, fast_s: float) -> Change:
     def change(_: int, record: dict[str, Any]) -> None:
         first = record["step"] < 10 + WARM_UP
         step_s = slow_s if first else fast_s
-        parts = {part: record[part] * step_s / record["step_s"] for part in PARTS}
+        parts = {part: record[part] * step_s / record["step_s"] for part in STEP_PARTS}
         record.update(block=0 if first else 1, step_s=step_s, **parts)
 
     return change

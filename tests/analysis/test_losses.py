@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from worldsize.analysis.cells import CellAnalysis, side_by_side
 from worldsize.analysis.losses import LossCause, Losses, losses
 from worldsize.analysis.statistics import includes
-from worldsize.results.records import PARTS, CellSummary, Estimate
+from worldsize.results.records import STEP_PARTS, CellSummary, Estimate
 
 Parts = Mapping[str, ArrayLike]
 """Seconds per step, of all blocks or of each; parts that are not named take no time."""
@@ -21,7 +21,9 @@ def made(
     strategy: str, workers: int, parts: Parts, blocks: Sequence[int] = range(6), batch_size: int = 32
 ) -> CellAnalysis:
     """A cell of one step in each of these blocks."""
-    table = pl.DataFrame({part: np.broadcast_to(parts.get(part, 0.0), len(blocks)).astype(float) for part in PARTS})
+    table = pl.DataFrame(
+        {part: np.broadcast_to(parts.get(part, 0.0), len(blocks)).astype(float) for part in STEP_PARTS}
+    )
     elapsed_s = table.sum_horizontal().to_numpy()
     return CellAnalysis(
         f"{strategy}-w{workers}-b{batch_size}",
@@ -106,7 +108,7 @@ def test_a_loss_shows_in_the_parts_that_both_cells_have() -> None:
     assert values(found) == pytest.approx(
         {"exposed_sync": 0.1, "compute": 0.0, "data_wait": 0.0, "copy_and_other": 0.0}, abs=1e-9
     )
-    cells = side_by_side([without(several, *PARTS), made("single", 1, BASELINE)])
+    cells = side_by_side([without(several, *STEP_PARTS), made("single", 1, BASELINE)])
     assert losses(cells[0], cells[1], None) is None
 
 

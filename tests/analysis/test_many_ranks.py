@@ -22,7 +22,7 @@ from worldsize.analysis.ranks import ranks, training_steps
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.results.columns import pack
 from worldsize.results.folder import Cell, load_run
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.step_records import SpanRecord
 
@@ -48,7 +48,7 @@ def test_the_lines_are_records_whose_parts_add_up(folder: Path) -> None:
     assert [step.timed for step in steps].count(True) == MADE.blocks * BLOCK_STEPS
     parts = with_parts(load_run(folder).cells[SMALL]).filter(pl.col("rank") == 3).collect()
     for step in parts.iter_rows(named=True):
-        assert sum(step[part] for part in PARTS) == pytest.approx(step["step_s"])
+        assert sum(step[part] for part in STEP_PARTS) == pytest.approx(step["step_s"])
         assert 0 <= step["overlapped_s"] <= step["comm_s"]
         assert step["exposed_sync_s"] == pytest.approx(step["comm_s"] - step["overlapped_s"])
     spans = [SpanRecord.model_validate_json(line) for line in (place / "rank3.spans.jsonl").read_text().splitlines()]

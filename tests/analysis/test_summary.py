@@ -8,7 +8,7 @@ from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.steps import world_steps
 from worldsize.analysis.summary import step_blocks, summarise
 from worldsize.results.folder import Cell, load_run
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 
 
 def made(folder: Path, cell: MadeCell) -> Cell:
@@ -37,7 +37,7 @@ def test_parts_are_means_over_ranks_and_add_up_to_the_mean_step(tmp_path: Path) 
     summary = summarise(cell)
     assert summary is not None
     mean_step_s = 0.75 * 0.4  # one rank takes 0.4 s and the other half of it
-    assert list(summary.parts_s) == list(PARTS)
+    assert list(summary.parts_s) == list(STEP_PARTS)
     assert sum(summary.parts_s.values()) == pytest.approx(mean_step_s)
     assert summary.parts_s["exposed_sync_s"] == pytest.approx(0.2 * mean_step_s)
     assert summary.comm_s == pytest.approx(0.75 * 0.1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from worldsize.analysis.parts import taken_apart
 from worldsize.measure.timeline import Message, Phase
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 from worldsize.results.samples import SPAN_SCHEMA, STEP_SCHEMA, TAKEN_APART
 from worldsize.results.step_records import ENDS
 
@@ -172,7 +172,7 @@ def test_the_parts_of_any_step_add_up_and_none_is_negative(
     step: tuple[int, list[int], list[Message], int | None],
 ) -> None:
     parts = take_apart(*step)
-    values = [parts[name] for name in PARTS]
+    values = [parts[name] for name in STEP_PARTS]
     assert min(values) >= 0
     assert sum(values) == pytest.approx(parts["step_s"], rel=1e-12)
     assert parts["exposed_sync_s"] + parts["overlapped_s"] == pytest.approx(parts["comm_s"], rel=1e-12)
@@ -183,7 +183,7 @@ def nanosecond_by_nanosecond(
 ) -> dict[str, int]:
     """method.md §2 and §3, read literally."""
     found = dict.fromkeys(("step_s", *TAKEN_APART), 0)
-    names = [*PARTS[:4], "other_s", "optimizer_s", "other_s"]  # the part of each phase
+    names = [*STEP_PARTS[:4], "other_s", "optimizer_s", "other_s"]  # the part of each phase
     backward_begins = ends[Phase.FORWARD]
     for now in range(begin, ends[-1]):
         phase = Phase(next(index for index, end in enumerate(ends) if now < end))

@@ -17,7 +17,7 @@ from worldsize.measure.timeline import Message, Phase, Step
 from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.results.files import line_of
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS, CellRecord
+from worldsize.results.records import STEP_PARTS, CellRecord
 from worldsize.results.step_records import SpanRecord, StepRecord
 
 US = 1_000
@@ -93,7 +93,7 @@ def test_each_step_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
     assert {name: steps[name].to_list() for name in expected} == expected
     parts = with_parts(cell(tmp_path)).collect()
     assert parts["exposed_sync_s"].to_list() == parts["comm_s"].to_list() == [100e-6] * 3
-    assert parts.select(pl.sum_horizontal(PARTS)).to_series().to_list() == pytest.approx(parts["step_s"].to_list())
+    assert parts.select(pl.sum_horizontal(STEP_PARTS)).to_series().to_list() == pytest.approx(parts["step_s"].to_list())
 
 
 def test_lines_are_those_of_the_records(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from worldsize.report.result_tables import compact_table, parts_table, results_t
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
 from worldsize.report.tables import Raw, Table, to_markdown, to_records
 from worldsize.results.folder import Run, load_run
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_compact_results_of_a_large_study_fit_a_terminal(tmp_path: Path) -> None
 
 def test_parts_add_up_to_the_mean_step(usual: StudyAnalysis) -> None:
     for record in to_records(parts_table(usual)):
-        parts = [record[part] for part in PARTS]
+        parts = [record[part] for part in STEP_PARTS]
         assert sum(value for value in parts if isinstance(value, float)) == pytest.approx(record["mean_step_s"])
     assert raw(parts_table(usual), "single-w1-b32")["comm_s"] is None
     assert raw(parts_table(usual), "ddp-w2-b32")["overlapped_share"] == pytest.approx(0.6, abs=0.01)

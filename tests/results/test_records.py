@@ -81,7 +81,7 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (StudyRecord, "settings"): SETTINGS[StudySettings],  # all of the three, or none
     (StudyRecord, "data"): st.deferred(lambda: records(DataRecord)),
     (StudyRecord, "model"): st.deferred(lambda: records(ModelRecord)),
-    (CellSummary, "parts_s"): st.fixed_dictionaries(dict.fromkeys(PARTS, FINITE)),
+    (CellSummary, "parts_s"): st.fixed_dictionaries(dict.fromkeys(STEP_PARTS, FINITE)),
     (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
     (RunError, "standard_error"): st.floats(1e-6, 1e6),
     (RunError, "degrees_of_freedom"): st.floats(1e-3, 1e3),

@@ -18,7 +18,7 @@ from worldsize.errors import OutputError
 from worldsize.launch.placement import place
 from worldsize.ranks.turns import Reply
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS, CellRecord, Placement
+from worldsize.results.records import STEP_PARTS, CellRecord, Placement
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.undisturbed import SLOW
 from worldsize.study.blocks import loader_processes, reference_every
@@ -39,7 +39,7 @@ def written(folder: Path, references: list[list[list[float | None]]], alone: int
         for block, ranks in enumerate(references):
             for position, reference_s in enumerate(ranks[rank]):
                 step_s = position + 1.0
-                parts: dict[str, Any] = {part: SHARES.get(part, 0.0) * step_s for part in PARTS}
+                parts: dict[str, Any] = {part: SHARES.get(part, 0.0) * step_s for part in STEP_PARTS}
                 record = TakenApartStep(
                     session=0,
                     block=block,

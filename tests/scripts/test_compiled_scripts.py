@@ -5,10 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from commands import LONG_S
-from user_scripts import run_of, studied
+from user_scripts import run_of, studied, typed
 from worldsize.results.files import outputs_folders
 
 SCRIPT = """
@@ -25,7 +26,7 @@ def backend(graph, inputs):
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
-ranks = int(os.environ["WORLD_SIZE"])
+ranks = int(os.environ.get("WORLD_SIZE", 1))
 if ranks > 1:
     dist.init_process_group("gloo")
 
@@ -36,7 +37,7 @@ class Slow(nn.Linear):
 model = plain = nn.Sequential(Slow(8, 8), Slow(8, 8), nn.Linear(8, 1))
 MAKE
 optimizer = torch.optim.SGD(plain.parameters(), lr=0.01)
-for number in range(int(sys.argv[1]) if sys.argv[1:] else 10**6):
+for number in range(int(os.environ.get("STEPS", 10**6))):
     time.sleep(0.01)
     (loss_of(torch.ones(6, 8)) / ranks).backward()
     time.sleep(0.02)
@@ -54,37 +55,42 @@ for number in range(int(sys.argv[1]) if sys.argv[1:] else 10**6):
 """
 OF_MODEL = "def loss_of(x):\n    return model(x).square().mean()"
 FORMS = {
-    "in place": "model.compile(backend=backend, fullgraph=True)\n" + OF_MODEL,
+    "in-place": "model.compile(backend=backend, fullgraph=True)\n" + OF_MODEL,
     "blocks": "for i in range(3):\n    model[i] = torch.compile(model[i], backend=backend)\n" + OF_MODEL,
     "function": "@torch.compile(backend=backend, fullgraph=True)\n" + OF_MODEL,
-    "averaged over ranks": (
+    "averaged": (
         "if ranks > 1:\n    model = nn.parallel.DistributedDataParallel(model)\n"
         "model = torch.compile(model, backend=backend)\n" + OF_MODEL
     ),
 }
 
 
-def alone(folder: Path, ranks: int) -> str:
+def alone(place: Path, name: str, ranks: int) -> str:
     """How many graphs are compiled when nobody looks."""
-    folder.mkdir()
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    command = [sys.executable, *launcher, "../train.py", "13"]
-    environment = {**os.environ, "WORLD_SIZE": "1"}
-    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=LONG_S)
+    folder = place / f"{name}-alone{ranks}"
+    folder.mkdir()
+    command = [sys.executable, *launcher, str(place / f"{name}.py")]
+    subprocess.run(command, cwd=folder, env={**os.environ, "STEPS": "13"}, check=True, timeout=LONG_S)
     return (folder / "graphs").read_text()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_it_is_compiled_as_it_would_be_and_taken_apart(tmp_path: Path, form: str) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT.replace("MAKE", FORMS[form]))
-    sizes = "2" if "ranks" in FORMS[form] else "1"
-    run = run_of(tmp_path, studied(tmp_path, "train.py", "--keep-outputs", sizes=sizes))
+@pytest.mark.parametrize("sizes", ["1", "2"])
+def test_it_is_compiled_as_it_would_be_and_taken_apart(tmp_path: Path, sizes: str) -> None:
+    forms = {name: form for name, form in FORMS.items() if ("ranks" in form) is (sizes == "2")}
+    for name, form in forms.items():
+        (tmp_path / f"{name}.py").write_text(SCRIPT.replace("MAKE", form))
+    commands = [typed(f"{name}.py", torchrun=sizes == "2") for name in forms]
+    run = run_of(tmp_path, studied(tmp_path, commands, "--keep-outputs", sizes=sizes))
 
+    assert len(run.cells) == len(forms)
     for cell in run.cells.values():
         assert cell.record.batch_size == 6
         [outputs] = outputs_folders(cell.folder)
         ranks = cell.record.world_size
-        assert (outputs / "graphs").read_text() == alone(tmp_path / f"alone{ranks}", ranks)
-        timed = cell.step_columns("timed", "phases", "step").filter("timed")
-        assert all({"forward", "backward", "optimizer"} <= set(phases) for phases in timed["phases"])
-        assert len({step % 3 for step in timed["step"]}) == 2, "a step in three has an evaluation"
+        assert (outputs / "graphs").read_text() == alone(tmp_path, cell.record.strategy, ranks)
+        steps = cell.step_columns("timed", "phases", "step").filter("timed")
+        assert all({"forward", "backward", "optimizer"} <= set(phases) for phases in steps["phases"])
+        evaluated = steps.filter(pl.col("phases").list.contains("evaluation"))
+        assert {step % 3 for step in evaluated["step"]} == {2}, "before a step in three there is an evaluation"
+        assert len(evaluated) == len(steps.filter(pl.col("step") % 3 == 2))

@@ -10,6 +10,7 @@ from in_process import worldsize
 from own_loops import variables_of
 from user_scripts import codes, put, run_of, studied
 from worldsize.config.redact import safe_words
+from worldsize.results.folder import load_run
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,10 @@ from worldsize.config.redact import safe_words
         (("--script", "train.py", "--epochs", "2"), "leave out epochs"),
         (("--script", "train.py", "--strategies", "ddp"), "a script synchronises in its own way"),
         (("--script", "train.py", "--batch-sizes", "8"), "leave out --batch-sizes"),
+        (("--script", "train.py", "--threads-per-worker", "1"), "leave out --threads-per-worker"),
+        (("--script", "torchrun --nproc-per-node 2 train.py"), "put {n} where torchrun is told the number of workers"),
+        (("--script", "nowhere-run -n {n} train.py"), "there is no such program on the PATH"),
+        (("--one-at-a-time",), "belongs to a script"),
         (("--samples-per-step", "8"), "belongs to a script"),
         (("--fail-above", "5%"), "give script twice, the old one first"),
         (("--script", "train.py", "--fail-above", "5%"), "give script twice, the old one first"),
@@ -79,9 +84,9 @@ def test_secrets_among_its_arguments_are_not_kept_and_samples_may_be_given(tmp_p
     put(tmp_path, "assert sys.argv[1:] == ['--api-key', 'canary-7', '--rate', '1']\nwhile True: step()")
     script = "train.py --api-key canary-7 --rate 1"
     done = studied(tmp_path, script, "--samples-per-step", 48, sizes="1")
-    [cell] = run_of(tmp_path, done).cells.values()
-    assert cell.record.batch_size == 48
-    assert "samples-counted" not in codes(cell)
+    for cell in run_of(tmp_path, done).cells.values():
+        assert cell.record.batch_size == 48
+        assert "samples-counted" not in codes(cell)
 
     assert "canary" not in done.stdout + done.stderr
     kept = [file for file in (tmp_path / "run").rglob("*") if file.is_file() and b"canary" in file.read_bytes()]
@@ -101,13 +106,17 @@ def test_another_interpreter_and_its_environment(tmp_path: Path) -> None:
     (packages / "only_there.py").write_text("BATCH = 10\n")
     put(tmp_path, "import only_there\nwhile True: step()")
     python = place / "bin" / "python"
-    [cell] = run_of(tmp_path, studied(tmp_path, f"{python} train.py", sizes="1")).cells.values()
-    assert cell.record.state == "complete"
+    cells = run_of(tmp_path, studied(tmp_path, f"{python} train.py", sizes="1")).cells
+    assert {name: cell.record.state for name, cell in cells.items()} == {
+        "train-python-w1": "complete",
+        "train-w1": "complete",  # torchrun is that of its environment as well
+    }
 
     (packages / "ours.pth").unlink()
-    bare = worldsize("study", "--script", f"{python} train.py", "--out", "other", cwd=tmp_path)
-    assert bare.returncode == 2
-    assert "it cannot run a worker: ModuleNotFoundError: No module named 'torch'" in bare.stderr
-    gone = worldsize("study", "--script", "nowhere/bin/python train.py", "--out", "other", cwd=tmp_path)
+    bare = worldsize("study", "--script", f"{python} train.py", "--world-sizes", 1, "--out", "other", cwd=tmp_path)
+    assert bare.returncode == 1
+    errors = [cell.record.error for cell in load_run(tmp_path / "other").cells.values()]
+    assert all(error is not None and "No module named 'torch" in error.message for error in errors)
+    gone = worldsize("study", "--script", "nowhere/bin/python train.py", "--out", "third", cwd=tmp_path)
     assert gone.returncode == 2
-    assert "it cannot be started: No such file or directory" in gone.stderr
+    assert "'nowhere/bin/python' was given; there is no such program" in gone.stderr

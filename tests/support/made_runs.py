@@ -15,7 +15,15 @@ from worldsize.config import CellSettings, StudySettings
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import write_cell, write_study
 from worldsize.results.provenance import Host, Provenance
-from worldsize.results.records import PARTS, CellRecord, CellState, ErrorRecord, Placement, StudyRecord, WarningRecord
+from worldsize.results.records import (
+    STEP_PARTS,
+    CellRecord,
+    CellState,
+    ErrorRecord,
+    Placement,
+    StudyRecord,
+    WarningRecord,
+)
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.training_records import DataRecord, Evaluation, ModelRecord
 from worldsize.wire import WireBytes
@@ -244,7 +252,7 @@ def _write_steps(folder: Path, cell: MadeCell, offset: float, drift: Drift, gene
 def _line(cell: MadeCell, step: int, block: int, step_s: float, start_ns: int) -> str:
     stretch = step_s / cell.step_s
     samples = cell.settings.global_batch // cell.processes
-    parts: dict[str, Any] = {part: cell.shares.get(part, 0.0) * step_s for part in PARTS}
+    parts: dict[str, Any] = {part: cell.shares.get(part, 0.0) * step_s for part in STEP_PARTS}
     record = TakenApartStep(
         session=cell.session,
         block=block,

@@ -16,7 +16,7 @@ from worldsize.analysis.compare.sides import read_snapshot
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.comparison_records import ComparisonRecord
-from worldsize.results.records import PARTS, CellSummary, Estimate
+from worldsize.results.records import STEP_PARTS, CellSummary, Estimate
 
 BATCHES = (8, 16, 32, 64, 128)
 CELLS = tuple(f"{strategy}-b{size}" for size in BATCHES for strategy in ("single-w1", "ddp-w2"))
@@ -124,7 +124,9 @@ def _summary(blocks: list[StoredBlock], batch: int) -> CellSummary:
         name: float(np.mean([getattr(block, name) or 0 for block in blocks]))
         for name in ("data_wait_s", "exposed_sync_s")
     }
-    parts = dict.fromkeys(PARTS, 0.0) | means | {"forward_s": float(np.mean([block.compute_s for block in blocks]))}
+    parts = (
+        dict.fromkeys(STEP_PARTS, 0.0) | means | {"forward_s": float(np.mean([block.compute_s for block in blocks]))}
+    )
     return CellSummary(
         step_s=Estimate(value=step_s, samples=len(blocks)),
         samples_per_s=Estimate(value=batch / step_s, samples=len(blocks)),

@@ -2,6 +2,8 @@
 
 import hashlib
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -35,9 +37,10 @@ def put(folder: Path, code: str, name: str = "train.py") -> None:
     (folder / name).write_text(HEAD + code)
 
 
-def brought(folder: Path, name: str) -> None:
-    """Put a script into a folder, with the data that it reads."""
-    shutil.copy(SCRIPTS / name, folder / name)
+def brought(folder: Path, *names: str) -> None:
+    """Put scripts into a folder, with the data that they read."""
+    for name in names:
+        shutil.copy(SCRIPTS / name, folder / name)
     (folder / "data").mkdir()
     for split in ("train", "val"):
         np.arange(4096, dtype=np.uint16).__mod__(64).tofile(folder / "data" / f"{split}.bin")
@@ -49,12 +52,20 @@ def content(folder: Path, *but: str) -> dict[str, str]:
     return {str(each.relative_to(folder)): hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
 
 
-def studied(folder: Path, script: str, *more: object, sizes: str = "1,2") -> "CompletedProcess[str]":
-    """Study a script of a folder, from this folder; its links are not measured."""
-    grid = ("--world-sizes", sizes, "--out", "run", *BRIEF)
+def typed(script: str, *, torchrun: bool = False) -> str:
+    """A command that is run as it is typed: one cell at each world size, where a script alone has one more.
+
+    It is told how many workers there are, by torchrun or as the last argument of the script.
+    """
+    return f"torchrun --standalone --nproc-per-node {{n}} {script}" if torchrun else f"{sys.executable} {script} {{n}}"
+
+
+def studied(folder: Path, scripts: str | Sequence[str], *more: object, sizes: str = "1,2") -> "CompletedProcess[str]":
+    """Study scripts of a folder, from this folder, in turns; their links are not measured."""
+    given = [word for script in ([scripts] if isinstance(scripts, str) else scripts) for word in ("--script", script)]
     with pytest.MonkeyPatch.context() as patch:
         leave_links_out(patch)
-        return worldsize("study", "--script", script, *grid, *more, cwd=folder)
+        return worldsize("study", *given, "--world-sizes", sizes, "--out", "run", *BRIEF, *more, cwd=folder)
 
 
 def run_of(folder: Path, done: "CompletedProcess[str]") -> Run:

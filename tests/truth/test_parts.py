@@ -12,7 +12,7 @@ import worldsize
 from repeated import Repeated
 from worldsize.analysis.parts import with_parts
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS
+from worldsize.results.records import STEP_PARTS
 from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, TRAITS
 
 pytestmark = pytest.mark.usefixtures("clean_imports", "no_link_benchmark")
@@ -105,9 +105,9 @@ def test_what_no_part_explains_is_small(
 @pytest.mark.parametrize("strategy", NAMES)
 def test_all_parts_together_are_the_step(cells: dict[str, Cell], strategy: str) -> None:
     steps = with_parts(cells[strategy]).collect()
-    added = steps.select(pl.sum_horizontal(*PARTS).alias("s"))["s"]
+    added = steps.select(pl.sum_horizontal(*STEP_PARTS).alias("s"))["s"]
     assert added.to_list() == pytest.approx(steps["step_s"].to_list(), rel=1e-6)
-    assert steps.select(pl.min_horizontal(*PARTS).min()).item() >= -1e-6, "no part is counted twice"
+    assert steps.select(pl.min_horizontal(*STEP_PARTS).min()).item() >= -1e-6, "no part is counted twice"
 
 
 IN_PROCESS = {"replicate", "reduce"}

@@ -60,6 +60,7 @@ def losses(cell: CellAnalysis, baseline: CellAnalysis, wrapped: CellAnalysis | N
         cause: _longer(beside, around, own)
         for cause, names in CAUSED_BY.items()
         if (own := [part for part in names if part in parts])
+        if cause != "beside" or any(each.summary and each.summary.parts_s[part] for each in cells for part in own)
     }
     if around is not None:
         causes["cores" if baseline.alone else "wrapper"] = _longer(around, None, parts)

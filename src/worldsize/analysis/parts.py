@@ -55,7 +55,7 @@ def with_parts(cell: Cell) -> pl.LazyFrame:
     occurring = (_listed(part).filter("timed").any().alias(part) for part in END_OF)
     found = cell.collect(steps.select(marked, *occurring)).row(0, named=True)
     if not found.pop("marked"):
-        return steps
+        return steps.with_columns(pl.lit(None, pl.Float64).alias(part) for part in BESIDE_PARTS)
     return _kept(cell, _in_pieces(cell, steps, [part for part, there in found.items() if there]))
 
 

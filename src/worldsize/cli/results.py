@@ -30,6 +30,7 @@ from worldsize.errors import DAMAGED
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.experiments.batch_sweep import sweep_table
 from worldsize.report.fact_tables import accuracy_table
+from worldsize.report.failure_table import last_lines
 from worldsize.report.memory_table import memory_table
 from worldsize.report.narrow_tables import sweep_summary
 from worldsize.report.profile import HOW_TO_OPEN, profiled
@@ -150,6 +151,7 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
     if why := step_sum(analysis):
         _say(console, why)
     _print_advice(console, advise(analysis))
+    _print_failure(console, analysis)
     for table in terminal_tables(analysis):
         console.print()
         console.print(TerminalTable(table))
@@ -165,6 +167,17 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
         for each in gated:
             _say(console, each.text, style="" if each.outcome == "passed" else "bold")
     _whole(console, f"\nreport: {page}")
+
+
+def _print_failure(console: Console, analysis: StudyAnalysis) -> None:
+    """What the first command that failed said last; the page has that of all."""
+    cell, said = next(((cell, said) for cell in analysis.cells if (said := last_lines(cell))), (None, []))
+    if cell is None:
+        return
+    console.print()
+    _say(console, f"{cell.id}: {cell.reason}", style="bold")
+    for line in said:
+        _whole(console, f"    {line}", style="dim")
 
 
 def terminal_tables(analysis: StudyAnalysis) -> Iterator[Table]:

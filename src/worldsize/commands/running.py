@@ -125,7 +125,7 @@ class RunningCommand:
 
     def _all_stepped(self) -> bool:
         wanted = self.find_ranks()
-        return 0 < wanted <= sum(len(each.look()) > 0 for each in self.ranks.values())
+        return 0 < wanted <= sum(len(each.look()) > 0 and each.facts() != {} for each in self.ranks.values())
 
     def wait_for_steps(self, count: int, limit_s: float, idle: Callable[[], None]) -> bool:
         """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up."""

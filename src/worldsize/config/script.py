@@ -64,11 +64,16 @@ class CommandSettings(Settings):
     alone: bool = False
     """Whether it is one process with all cores, as `python` starts it, beside others that a launcher starts."""
 
-    def of_host(self, host: int, hosts: int, first: str) -> list[str]:
-        """Return the words that start the worker of one of several hosts, which meet on the first one."""
+    def of_host(self, host: int, hosts: int, first: str, workers: int = 1) -> list[str]:
+        """Return the words that start the workers of one of several hosts, which meet on the first one.
+
+        Raises ValueError for a command that is run as it was typed.
+        """
+        if "--standalone" not in self.words:
+            raise ValueError(f"{self.shown!r} was given, and several hosts: only a script, such as train.py, is run so")
         standalone = self.words.index("--standalone")
-        meet = ("--nnodes", str(hosts), "--node-rank", str(host), "--master-addr", first, "--nproc-per-node", "1")
-        return [*self.words[:standalone], *meet, *self.words[standalone + 3 :]]
+        meet = ("--nnodes", str(hosts), "--node-rank", str(host), "--master-addr", first)
+        return [*self.words[:standalone], *meet, "--nproc-per-node", str(workers), *self.words[standalone + 3 :]]
 
     @field_serializer("words")
     def _without_secrets(self, words: tuple[str, ...], info: SerializationInfo) -> tuple[str, ...]:

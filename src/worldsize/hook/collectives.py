@@ -5,6 +5,8 @@ DDP's buckets are seen by its communication hook
 Each process group numbers its collectives, so the number that was missed is known.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import os
@@ -48,7 +50,7 @@ KINDS = {
 class Collectives:
     """Tells a timeline of every collective that it can see."""
 
-    def __init__(self, timeline: "Marks", patches: Patches, gave_up: Callable[[Exception], None]) -> None:
+    def __init__(self, timeline: Marks, patches: Patches, gave_up: Callable[[Exception], None]) -> None:
         self.timeline = timeline
         self._patches, self._gave_up = patches, gave_up
         self.broken = False
@@ -264,6 +266,10 @@ class Buckets:
         return reduced
 
 
+# DDP reads them, and a text is no class to it.
+Buckets.reduce.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]})
+
+
 def processes() -> int:
     """How many processes train together: those of the group, or as a launcher's variables say where there is none."""
     if dist.is_available() and dist.is_initialized():
@@ -284,4 +290,4 @@ def bytes_of(value: Any) -> int:
     """Bytes of a tensor, or of all tensors in a list; 0 of what is neither."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
-    return sum(map(bytes_of, value)) if isinstance(value, list | tuple) else 0
+    return sum(map(bytes_of, value)) if isinstance(value, (list, tuple)) else 0

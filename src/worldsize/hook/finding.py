@@ -8,7 +8,10 @@ from __future__ import annotations
 import builtins
 import functools
 import logging
+import queue
 from collections.abc import Iterator
+from concurrent.futures import Future
+from multiprocessing import queues
 from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +27,14 @@ from .harmless import never_raises
 from .samples import trains
 from .watch import Watch
 
+NAMED = (
+    *((owner, "save", "checkpoint") for owner in (torch, torch.serialization)),
+    *((owner, name, "logging") for owner, name in ((logging.Logger, "callHandlers"), (builtins, "print"))),
+    *((owner, "get", "data_wait") for owner in (queue.Queue, queues.Queue, queues.SimpleQueue)),
+    (Future, "result", "data_wait"),
+)
+"""What the training thread may call beside training, and what it does meanwhile. Where it waits for what threads or
+processes of its own make, it waits for data."""
 LOOKING_STEPS = 2
 """So many first steps are looked at to their end, for their models; later ones until a model is called for a loss, as a
 hook on every module takes a microsecond a call."""
@@ -67,15 +78,14 @@ class Finder:
 
     def _name_stretches(self) -> None:
         """See what a loop does beside training, by the functions of torch and Python that do it."""
-        saved, handled = self._named(torch.save, "checkpoint"), self._named(logging.Logger.callHandlers, "logging")
-        self.watch.patches.replace(torch, "save", saved)
-        self.watch.patches.replace(torch.serialization, "save", saved)
-        self.watch.patches.replace(logging.Logger, "callHandlers", handled)
-        self.watch.patches.replace(builtins, "print", self._named(print, "logging"))
+        for owner, name, stretch in NAMED:
+            self.watch.patches.replace(owner, name, self._named(getattr(owner, name), stretch))
 
     def _named(self, original: Any, name: str) -> Any:
         @functools.wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # what is compiled has nothing of us in it
+                return original(*args, **kwargs)
             with self.watch.named(name):
                 return original(*args, **kwargs)
 
@@ -152,7 +162,11 @@ class Finder:
             if self.broken or self.beside():
                 return original(loader)
             self.before_fetching(loader)
-            made = original(loader)  # its processes begin, and the order of its samples is drawn
+            self.watch.within, outside = True, self.watch.within
+            try:
+                made = original(loader)  # its processes begin, and the order of its samples is drawn
+            finally:
+                self.watch.within = outside
             name = "restart" if self.steps else "data_wait"
             self.watch.fetched(None, name)
             return Feeding(made, self, loader, name if loader.num_workers else "data_wait")
@@ -208,12 +222,15 @@ class Feeding:
             self._feeds_training |= trained
             self._finder.saw_use(self._loader, trained=trained)
         self._finder.before_fetching(self._loader)
+        watch.within, outside = True, watch.within  # it waits for queues of its own
         try:
             batch = next(self._batches)
         except StopIteration:
             if self._feeds_training:
                 watch.fed_out()
             raise
+        finally:
+            watch.within = outside
         watch.fetched(batch, self._name)
         self._name, self._fed_at = "data_wait", watch.backwards
         return batch

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -86,14 +87,14 @@ class Program:
             "world_size": self.world_size,
             "joined": dist.get_world_size() if _joined() else 0,
             "samples": watch.samples,
-            "workers_of_process": len(model.device_ids) if isinstance(model, DataParallel) else 1,
+            "workers_of_process": max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1,
             "host": socket.gethostname(),
             "boot_id": _boot_id(),
             "cores": sorted(os.sched_getaffinity(0)),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "python": sys.version.split()[0],
-            "argv": sys.argv,
+            "modules": dict(_own_modules()),
             "device": "cpu" if first is None else first.device.type,
             "backend": dist.get_backend() if _joined() else None,
             "synchronises": _synchronises(model, self.world_size),
@@ -127,6 +128,15 @@ class Program:
             self._stream.close()
 
 
+def _own_modules() -> Iterator[tuple[str, str]]:
+    """What was imported from outside of Python and its packages: name and file."""
+    installed = (sys.prefix, sys.base_prefix, os.path.dirname(__file__), os.path.dirname(os.__file__))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and isinstance(file, str) and not os.path.abspath(file).startswith(installed):
+            yield name, os.path.abspath(file)
+
+
 def _joined() -> bool:
     return dist.is_available() and dist.is_initialized()
 
@@ -143,7 +153,7 @@ def _place() -> tuple[int, int]:
 
 def _synchronises(model: nn.Module | None, world_size: int) -> str:
     """What is seen of how gradients are synchronised: nothing, ddp, fsdp2, data-parallel or custom."""
-    if isinstance(model, DataParallel) and len(model.device_ids) > 1:
+    if isinstance(model, DataParallel) and (world_size > 1 or len(model.device_ids) > 1):
         return "data-parallel"
     if world_size == 1:
         return "nothing"

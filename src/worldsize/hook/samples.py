@@ -24,7 +24,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, dict):
         for each in value.values():
             yield from tensors(each)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for each in value:
             yield from tensors(each)
     elif hasattr(value, "data") and not callable(value.data) and value.data is not value:  # transformers' BatchEncoding

@@ -96,7 +96,7 @@ class Watch:
         """Collectives of the last step that were not seen."""
         self.samples_from = ""
         """How samples were counted."""
-        self._begun = self._stepped = self._forwarded = self._worked = self._in_backward = self._within = False
+        self._begun = self._stepped = self._forwarded = self._worked = self._in_backward = self.within = False
         self._feeding_thread: int | None = None
         """The thread that asks for batches."""
         self._fed_samples = self._trained = self.interrupted = False
@@ -160,15 +160,15 @@ class Watch:
     @contextmanager
     def named(self, name: str) -> Iterator[None]:
         """Mark what the training thread does in this context as a stretch of this name; the outermost counts."""
-        if self.broken or not self._begun or self._within or get_ident() != self._training_thread:
+        if self.broken or not self._begun or self.within or get_ident() != self._training_thread:
             yield
             return
         self._stretch("forward" if self._forwarded else "other")
-        self._within = True
+        self.within = True
         try:
             yield
         finally:
-            self._within = False
+            self.within = False
             if self._begun:
                 self.timeline.stretch(name)
 
@@ -250,7 +250,7 @@ class Watch:
         """A step begins where the last one has ended."""
         self._begun, self._stepped, self._worked, self._forwarded = True, False, False, False
         self.samples = 0
-        self._fed_samples = self.interrupted = self._evaluating = self._within = False
+        self._fed_samples = self.interrupted = self._evaluating = self.within = False
         self.timeline.begin()
 
     def _finish(self) -> None:

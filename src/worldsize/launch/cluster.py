@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from worldsize.errors import UsageError
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import LocalJob
 from worldsize.launch.warm import WARM, ServerLostError, ask
@@ -45,6 +46,9 @@ class Cluster(Protocol):
     def ask(self, module: str, question: str) -> tuple[int, str]:
         """Run a module on the first node; its exit status, and what it printed."""
 
+    def prefix(self, node: Node) -> tuple[str, ...]:
+        """Return the words before a command that run it on a node. Raises UsageError where there are none."""
+
 
 class ThisMachine:
     """One node, which is here."""
@@ -64,12 +68,24 @@ class ThisMachine:
         """Start a job here."""
         return LocalJob(job)
 
+    def prefix(self, node: Node) -> tuple[str, ...]:
+        """Refuse: nothing of this machine is elsewhere."""
+        raise elsewhere()
+
     def ask(self, module: str, question: str) -> tuple[int, str]:
         """Ask a process of its own; what it says besides goes where our errors do."""
         try:
             return ask(WARM.get(), f"{module}:main", question)
         except ServerLostError:  # a new one, once: what the question itself ends would end that as well
             return ask(WARM.get(), f"{module}:main", question)
+
+
+def elsewhere() -> UsageError:
+    """Return what is said where a person's command cannot be started on other nodes."""
+    return UsageError(
+        "a script was given, and nodes on which no command can be started\n"
+        "Leave --launcher out to run it on this machine, or give --launcher slurm."
+    )
 
 
 def share_out(nodes: Sequence[Node], processes: int, *, evenly: bool = False) -> tuple[Node, ...]:

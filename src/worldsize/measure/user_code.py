@@ -48,17 +48,18 @@ def scripts_code(roots: Mapping[Path, Path]) -> UserCode | None:
     return _code([found[key] for key in sorted(found)])
 
 
-def loaded_files(source: Path, copy: Path) -> list[UserFile]:
-    """What this process has imported of a user's so far, but for its main module.
+def module_files(modules: Mapping[str, str], source: Path, begun: Path) -> list[UserFile]:
+    """Return the files of modules that another process has imported, by their names, with their digests.
 
-    A file below `copy`, a copy of the folder `source`, counts as its original; one that has none is not the user's.
+    A file below `begun`, where the process began, counts as the one of `source` if that is another folder.
     """
     roots = {}
-    for file, root in loaded_modules():
-        if root.is_relative_to(copy):
-            roots[source / file.relative_to(copy)] = source / root.relative_to(copy)
-        else:
-            roots[file] = root
+    for name, file in modules.items():
+        path = Path(file)
+        path = source / path.relative_to(begun) if path.is_relative_to(begun) else path
+        up = name.count(".") + (path.stem == "__init__")
+        if path.is_file() and not is_installed(path) and up < len(path.parents):
+            roots[path] = path.parents[up]
     return _files(roots)
 
 

@@ -17,6 +17,7 @@ from worldsize.report.comm_tables import communication_table
 from worldsize.report.compile_table import compile_table
 from worldsize.report.experiments import EXPERIMENTS, deviations
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
+from worldsize.report.failure_table import failure_table, last_lines
 from worldsize.report.forecast_section import forecast_section
 from worldsize.report.memory_table import memory_table
 from worldsize.report.message_table import messages_table
@@ -52,6 +53,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
         *rehearsal_section(analysis),
         *(protocol if analysis.sweeps else []),  # a sweep has nothing but its experiment's tables to show first
         Section("results", "Results", (), (results_table(analysis),)),
+        *_failures(analysis),
         _step(analysis, found),
         _timeline(analysis, found),
         _scaling(analysis, found),
@@ -82,6 +84,12 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),
     ]
+
+
+def _failures(analysis: StudyAnalysis) -> list[Section]:
+    table = failure_table(analysis)
+    said = tuple(f"{cell.id}: {cell.reason}." for cell in analysis.cells if last_lines(cell))
+    return [Section("failures", "What failed", (), (table,), said)] if table.rows else []
 
 
 def lead(analysis: StudyAnalysis, contents: Sequence[Section]) -> Drawing | None:

@@ -13,7 +13,7 @@ from worldsize.report.columns import ColumnOf, Row, integers, numbers, table_of,
 from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.section import Fold
 from worldsize.report.tables import Table
-from worldsize.results.records import PARTS
+from worldsize.results.records import BESIDE_PARTS, PARTS
 
 WAIT_NOTE = "Wait: of its communication, until the last rank has issued a message; transfer: from then on (method §3)."
 MAX_CELLS = 24
@@ -32,13 +32,13 @@ class _Drawn(NamedTuple):
     rank: RankPicture
 
 
-def _parts(value: Callable[[Row, str], float | None]) -> list[ColumnOf[Row]]:
-    """A column for each part of a step, of which `value` gives the seconds."""
+def _parts(value: Callable[[Row, str], float | None], rows: Sequence[Row]) -> list[ColumnOf[Row]]:
+    """A column for each part of a step that there is, of which `value` gives the seconds."""
 
     def column(part: str) -> ColumnOf[Row]:
         return numbers(PART_LABELS[part].capitalize(), part, lambda row: value(row, part), "ms")
 
-    return [column(part) for part in PARTS]
+    return [column(part) for part in PARTS if part not in BESIDE_PARTS or any(value(row, part) for row in rows)]
 
 
 def ranks_of(analysis: StudyAnalysis, found: Sequence[Group]) -> list[CellRanks]:
@@ -50,11 +50,12 @@ def ranks_of(analysis: StudyAnalysis, found: Sequence[Group]) -> list[CellRanks]
 
 def rank_parts_table(found: Sequence[CellRanks]) -> Table:
     """The parts of a mean step of each rank."""
+    rows = [_Ranked(cell.cell_id, rank) for cell in found for rank in cell.ranks]
     columns: list[ColumnOf[_Ranked]] = [
         texts("Cell", "cell", lambda row: row.cell_id),
         integers("Rank", "rank", lambda row: row.rank.rank),
         texts("Which", "role", lambda row: row.rank.role or None),
-        *_parts(_mean_s),
+        *_parts(_mean_s, rows),
         numbers("Mean step", "mean_step_s", lambda row: row.rank.step_s, "ms"),
         numbers("Wait", "wait_s", lambda row: row.rank.wait_s, "ms", between_workers=True, note=WAIT_NOTE),
         numbers("Transfer", "transfer_s", lambda row: row.rank.transfer_s, "ms", between_workers=True),
@@ -69,7 +70,6 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
             f" Of a cell with more than {MAX_ROWS} ranks: rank 0, and {MAX_ROWS - 1} from the one that works longest "
             "over the median to the one that works least."
         )
-    rows = (_Ranked(cell.cell_id, rank) for cell in found for rank in cell.ranks)
     return table_of(BY_RANK, "The parts of a step, by rank", columns, rows, note)
 
 
@@ -98,12 +98,13 @@ def _fold(whole: Table, cell: CellRanks) -> Fold:
 
 def timeline_table(steps: Sequence[StepPicture]) -> Table:
     """The steps that are drawn, with the parts and messages of each drawn rank."""
+    rows = [_Drawn(step, rank) for step in steps for rank in step.ranks]
     columns: list[ColumnOf[_Drawn]] = [
         texts("Cell", "cell", lambda row: row.step.cell_id),
         integers("Step", "step", lambda row: row.step.step),
         integers("Rank", "rank", lambda row: row.rank.rank),
         numbers("Begins", "begin_s", lambda row: row.rank.start_ns / 1e9, "ms"),
-        *_parts(_drawn_s),
+        *_parts(_drawn_s, rows),
         integers("Messages", "messages", lambda row: row.rank.messages if row.step.world_size > 1 else None),
         numbers("Wait", "wait_s", lambda row: _length_s(row, row.rank.wait), "ms"),
         numbers("Transfer", "transfer_s", lambda row: _length_s(row, row.rank.transfer), "ms"),
@@ -113,7 +114,6 @@ def timeline_table(steps: Sequence[StepPicture]) -> Table:
         "clock. Wait and transfer: unions over the messages of the rank, until the last rank has issued a message and "
         "from then on (method §3)."
     )
-    rows = (_Drawn(step, rank) for step in steps for rank in step.ranks)
     return table_of(TIMELINE, "The steps that are drawn", columns, rows, note)
 
 

@@ -4,11 +4,12 @@ A look before the start cannot find such files. So each launch keeps what it has
 the folder of its cell, and later ones must find the same (method.md §11).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from worldsize.errors import FactoryError
 from worldsize.results.files import is_there, listed, own, read_record, write_whole
-from worldsize.results.provenance import UserCode, UserFile
+from worldsize.results.provenance import UserCode, UserFile, named
 
 NAME = "imported.json"
 
@@ -40,3 +41,12 @@ def note_imported(run: Path, cell: str, files: Sequence[UserFile]) -> None:
 def _of(run: Path, cell: str) -> list[UserFile]:
     place = own(run, "cells", cell, NAME)
     return read_record(UserCode, place).files if is_there(place) else []
+
+
+def refuse_other_code(changed: Iterable[str]) -> None:
+    """Raise FactoryError where these files are not what the study began with."""
+    if names := list(changed):
+        raise FactoryError(
+            f"{named(names)} has changed since the study began, and its cells would be of two codes\n"
+            "Put it back and go on with --resume, or measure everything again with --resume --anew."
+        )

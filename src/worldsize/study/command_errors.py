@@ -25,7 +25,7 @@ def failure_of(running: RunningCommand, program: CommandSettings) -> CellFailed:
     launch = next((tree.launch for tree in running.trees if tree.status), running.launches[0])
     said, errors = _text(launch.stdout), _text(launch.stderr)
     ending = explain_end(status=status, stderr=errors, stdout=said, folder=Path.cwd(), words=program.words)
-    message = f"{program.shown}: {ending.error}"
+    message = f"{program.shown}: {ending.text}"
     return CellFailed(
         ErrorRecord(kind="CommandError", message=message, rank=ending.rank, traceback="\n".join(ending.lines))
     )

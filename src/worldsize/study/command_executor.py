@@ -14,12 +14,13 @@ from worldsize.commands.tree import Launch, StartError
 from worldsize.config import CommandSettings, Hosts
 from worldsize.errors import UsageError
 from worldsize.launch.by_hand import SOCKET_VARIABLES
+from worldsize.launch.cluster import Cluster
 from worldsize.launch.hosts import INTERFACE
 from worldsize.ranks.turns import Facts, Reply, Turn
 from worldsize.results.files import cell_folder
 from worldsize.results.records import ErrorRecord, WarningRecord
 from worldsize.study.command_errors import failure_of, hang_of, no_step_of
-from worldsize.study.command_facts import check_workers, facts_of_told, notices_of
+from worldsize.study.command_facts import check_workers, facts_of_told, keep_imported, notices_of
 from worldsize.study.command_outputs import Outputs
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
@@ -62,6 +63,7 @@ class CommandExecutor:
         one_at_a_time: bool,
         in_place: bool,
         hosts: Hosts | None,
+        cluster: Cluster,
         noted: Callable[[WarningRecord], None],
         ended_by_itself: Callable[[PlannedCell, bool], None],
     ) -> None:
@@ -69,7 +71,7 @@ class CommandExecutor:
         self.hang_timeout_s = hang_timeout_s
         self.noted, self.ended_by_itself = noted, ended_by_itself
         self.one_at_a_time = one_at_a_time
-        self.hosts = hosts
+        self.hosts, self.cluster = hosts, cluster
         self._kept: dict[str, Kept] = {}
         self._networks: dict[int, EmulatedHosts] = {}
         """By the number of hosts."""
@@ -206,8 +208,9 @@ class CommandExecutor:
         told = running.facts()
         try:
             check_workers(told, program, cell.world_size)
+            keep_imported(self.run, cell.id, told, running.launches[0].cwd)
         except UsageError as error:
-            raise CellFailed(ErrorRecord(kind="UsageError", message=str(error), exit_status=2)) from None
+            raise CellFailed(ErrorRecord(kind=type(error).__name__, message=str(error), exit_status=2)) from None
         kept.facts = [facts_of_told(each, program.samples_per_step) for each in told.values()]
         return running
 
@@ -225,9 +228,27 @@ class CommandExecutor:
             overlays=layers,
         )
         shutil.rmtree(first.folder, ignore_errors=True)
-        if self.hosts is None:
-            return [first]
-        return self._on_hosts(first, cell)
+        if self.hosts is not None:
+            return self._on_hosts(first, cell)
+        return self._on_nodes(first, cell) or [first]
+
+    def _on_nodes(self, launch: Launch, cell: PlannedCell) -> list[Launch]:
+        """The command of each node that a scheduler has given; none where one is enough.
+
+        What is stopped here goes on there, so each cell is by itself.
+        """
+        nodes = self.cluster.share_out(cell.placement.processes)
+        if nodes and not self.one_at_a_time:
+            self._separate("processes on other nodes cannot be stopped")
+        words = _program(cell).of_host
+        return [
+            replace(
+                launch,
+                words=[*self.cluster.prefix(node), *words(place, len(nodes), nodes[0].address, node.processes)],
+                host=place,
+            )
+            for place, node in enumerate(nodes)
+        ]
 
     def _on_hosts(self, launch: Launch, cell: PlannedCell) -> list[Launch]:
         """The command of each host, on cores of its own; one host needs no network."""

@@ -1,11 +1,14 @@
 """What the hook has told of a rank, as records of a study."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from worldsize.config import CommandSettings
 from worldsize.errors import UsageError
+from worldsize.measure.user_code import module_files
 from worldsize.ranks.turns import Facts
+from worldsize.results.imported import imported, note_imported, refuse_other_code
 from worldsize.results.records import RankPlace, WarningRecord
 from worldsize.traits import TRAITS, TraitsRecord
 
@@ -53,6 +56,19 @@ def check_workers(told: Mapping[int, Told], program: CommandSettings, workers: i
             f"{program.shown} was started for {workers} worker(s), and {processes} train together\n"
             "Put {n} where the launcher is told the number of workers."
         )
+
+
+def keep_imported(run: Path, cell_id: str, told: Mapping[int, Told], begun: Path) -> None:
+    """Keep which files of the person's a launch has imported; `begun` is where it began.
+
+    Raises FactoryError where an earlier launch of the study found another file (method.md §11).
+    """
+    modules = next(iter(told.values()))["modules"]
+    files = module_files(modules, Path.cwd(), begun)
+    known = {file.path: file.sha256 for file in imported(run)}
+    refuse_other_code(file.name for file in files if known.get(file.path, file.sha256) != file.sha256)
+    if files:
+        note_imported(run, cell_id, files)
 
 
 def notices_of(told: Mapping[int, Told], *, given: int | None, troubles: list[str]) -> list[WarningRecord]:

@@ -94,6 +94,7 @@ def make_plan(
     check_devices(settings.backend, sizes, len(findings.gpus), busiest)
     share = default_threads(as_cores(cores).threads, busiest)
     if settings.script:
+        _check_nodes(settings, cluster, sizes)
         return _commands(settings, findings, sizes, as_cores(cores), gpus)
     threads = settings.threads_per_worker or share
     choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
@@ -153,6 +154,19 @@ def _commands(
             cells.append(PlannedCell(cell, placement, findings.own_traits.get(strategy)))
     _check_names(cells)
     return sorted(cells, key=lambda cell: not cell.settings.program.alone)  # type: ignore[union-attr] # all have one
+
+
+def _check_nodes(settings: StudySettings, cluster: Cluster, sizes: Sequence[int]) -> None:
+    """Raise UsageError for commands that cannot be started where their workers are to be."""
+    typed = next((text for text in settings.script if script_of(text).typed), None)
+    spread = cluster.share_out(max(sizes)) if cluster.nodes else ()
+    if cluster.nodes:
+        cluster.prefix(cluster.nodes[0])
+    if typed is not None and (spread or settings.hosts):
+        raise UsageError(
+            f"{typed!r} was given, and several hosts; a launcher's command is run on one\n"
+            "Give the script alone, such as train.py: then worldsize starts torchrun on each host."
+        )
 
 
 def _cores_of_hosts(cores: Cores, hosts: int) -> tuple[tuple[int, ...], ...]:

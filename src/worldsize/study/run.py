@@ -148,6 +148,7 @@ def _executor(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> JobE
             one_at_a_time=settings.one_at_a_time,
             in_place=settings.in_place,
             hosts=settings.emulated,
+            cluster=cluster,
             noted=lambda warning: note(ledger.run, [warning]),
             ended_by_itself=ledger.ended_by_itself,
         )

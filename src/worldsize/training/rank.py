@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import torch
 from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.data.standing import loaders_that_go_on
-from worldsize.errors import FactoryError
 from worldsize.measure.activity import queued_by_all_s
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
@@ -29,7 +28,8 @@ from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, read_record
-from worldsize.results.provenance import UserFile, named
+from worldsize.results.imported import refuse_other_code
+from worldsize.results.provenance import UserFile
 from worldsize.results.records import Placement, StudyRecord
 from worldsize.strategies import Channel, Observer, World
 from worldsize.training.checkpoint import arrange_buckets
@@ -187,15 +187,6 @@ def same_code(assignment: Assignment, files: Sequence[UserFile]) -> None:
     began = record.sessions[-1] if record.sessions else record.provenance
     known = began.user_code.digests if began.user_code else {}
     refuse_other_code(file.name for file in files if file.sha256 not in known.get(file.name, (file.sha256,)))
-
-
-def refuse_other_code(changed: Iterable[str]) -> None:
-    """Raise FactoryError where these files are not what the study began with."""
-    if names := list(changed):
-        raise FactoryError(
-            f"{named(names)} has changed since the study began, and its cells would be of two codes\n"
-            "Put it back and go on with --resume, or measure everything again with --resume --anew."
-        )
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:

@@ -144,6 +144,10 @@ class RayCluster:
         """One node after the other, or evenly where they were asked to be spread."""
         return cluster.share_out(self.nodes, processes, evenly=self._evenly)
 
+    def prefix(self, node: Node) -> tuple[str, ...]:
+        """Refuse: Ray starts functions of Python, and a command would be no process of this machine."""
+        raise cluster.elsewhere()
+
     def start(self, job: Job) -> Running:
         """Start a job. Raises JobFailed, and UsageError if a node does not see its folder."""
         seats = [self._seats[node.name] for node in job.nodes] or [self._first]

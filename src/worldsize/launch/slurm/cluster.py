@@ -33,6 +33,10 @@ class SlurmCluster(ThisMachine):
         """One node after the other."""
         return share_out(self.nodes, processes)
 
+    def prefix(self, node: Node) -> tuple[str, ...]:
+        """Run it in a step of its own."""
+        return ("srun", *STEP, f"--nodelist={node.name}")
+
     def start(self, job: Job) -> Running:
         """A job over the nodes that it names, or here."""
         return SpreadJob(job, _agent) if job.spread else LocalJob(job)
