@@ -255,7 +255,7 @@ def test_no_flag_of_the_command_line_is_forgotten() -> None:
     flags = {name: {p.name for p in command.params} for name, command in group.commands.items()}
     accuracy = {"accuracy_epochs", "accuracy_batch", "accuracy_base_batch", "seeds", "target_accuracy"}
     sweeping = {"growth", "largest_batch", "resolution"}
-    of_scripts = {"script", "samples_per_step", "in_place", "one_at_a_time", "keep_outputs", "fail_above"}
+    of_scripts = {"script", "samples_per_step", "in_place", "tuned", "one_at_a_time", "keep_outputs", "fail_above"}
     of_studies = flags["study"] - NO_TRIAL - BY_HAND
     assert of_studies - accuracy - sweeping - of_scripts == set(commands.STUDY_FLAGS) - {"profile"}
     assert of_scripts - {"keep_outputs", "fail_above"} <= set(commands.SCRIPT_FLAGS) <= of_studies

@@ -29,8 +29,9 @@ SURFACE = {
         --growth --largest-batch --resolution --accuracy-epochs --accuracy-batch --accuracy-base-batch --seeds
         --target-accuracy
         --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed
-        --script --samples-per-step --keep-outputs --fail-above
+        --script --samples-per-step --keep-outputs --in-place --tuned --one-at-a-time --fail-above
         --print-toml""",
+    "meter": "words --out --samples-per-step --json",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --compile --seed --backend
         --threads-per-worker --loader --hosts --link --link-latency --latency --find-unused-parameters

@@ -15,7 +15,7 @@ for batch in torch.utils.data.DataLoader(torch.ones(10**6, 4), batch_size=3, num
 """
 TINY = ("--model", "tiny_model.py:net", "--data", "synthetic:3x32x32:10:512", "--strategies", "single,ddp")
 WORKS = {
-    "own": (*TINY, "--batch-sizes", 8, "--loader", "per-sample", "--loader-workers", 2),
+    "own": (*TINY, "--batch-sizes", 8, "--loader", "per-sample", "--loader-workers", 2, "--threads-per-worker", 1),
     "script": ("--script", "train.py"),
 }
 

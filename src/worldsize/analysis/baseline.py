@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from worldsize.config.script import PYTHON_ALONE
+from worldsize.config.script import PYTHON_ALONE, TUNED
 from worldsize.traits import BASELINE_STRATEGY
 
 
@@ -39,7 +39,8 @@ def baselines(cell: Identity, cells: Iterable[C], samples: int) -> list[C]:
     scaling, B for strong scaling.
     """
     alone = [each for each in cells if each.world_size == 1 and each.global_batch == samples]
-    names = dict.fromkeys((BASELINE_STRATEGY, f"{cell.strategy}{PYTHON_ALONE}", cell.strategy))
+    script = cell.strategy.removesuffix(TUNED)
+    names = dict.fromkeys((BASELINE_STRATEGY, f"{script}{PYTHON_ALONE}", cell.strategy))
     ranked = [each for name in names for each in alone if each.strategy == name]
     ids = [each.id for each in ranked]
     return ranked[: ids.index(cell.id)] if cell.id in ids else ranked

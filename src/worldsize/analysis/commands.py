@@ -80,7 +80,7 @@ SWEEP_FLAGS = (
 COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "slow_link", "backend", "threads_per_worker", "budget")
 
 SCRIPT_FLAGS = (
-    *("script", "samples_per_step", "in_place", "one_at_a_time", "world_sizes"),
+    *("script", "samples_per_step", "in_place", "tuned", "one_at_a_time", "world_sizes"),
     *(name for name in WHERE if name not in ("memory_limit", "threads_per_worker")),
     *("steps", "budget", "warmup_steps", "block_steps", "target_interval", "allow_oversubscribed"),
 )

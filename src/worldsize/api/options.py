@@ -102,6 +102,7 @@ class StudyOptions(SweepOptions, total=False):
     samples_per_step: int | None
     keep_outputs: bool
     in_place: bool
+    tuned: bool
     one_at_a_time: bool
     fail_above: float | str | None
     strategies: tuple[str, ...] | str

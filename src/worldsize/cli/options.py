@@ -51,7 +51,7 @@ Json = Annotated[
 ]
 SamplesPerStep = Annotated[
     int | None,
-    flag("Samples of a process in a step, if not the first dimension of its batches.", MEASURE, default="counted"),
+    flag("Samples per process and step, if not the first dimension of its batches.", MEASURE, default="counted"),
 ]
 PrintToml = Annotated[
     bool, flag("Print the settings as a TOML file to start from; run nothing.", OUTPUT, "--print-toml")

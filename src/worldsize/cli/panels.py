@@ -22,7 +22,7 @@ PANELS = {
         find_unused_parameters powersgd_rank powersgd_start_step accumulate
         sync_every sync_warmup_steps outer_learning_rate outer_momentum growth largest_batch resolution""",
     MEASURE: """collectives top budget steps epochs target_interval warmup_steps block_steps samples test_links
-        baseline evaluate profile allow_oversubscribed one_at_a_time fail_above strict judge_by""",
+        baseline evaluate profile allow_oversubscribed tuned one_at_a_time fail_above strict judge_by""",
     RECIPE: """learning_rate optimizer lr_scaling base_batch lr_warmup_epochs lr_schedule momentum nesterov
         weight_decay label_smoothing clip_norm leave_out seeds target_accuracy
         accuracy_epochs accuracy_batch accuracy_base_batch""",

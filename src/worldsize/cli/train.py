@@ -5,7 +5,7 @@ from worldsize.cli.flags import ONE_CELL, Flags, takes
 
 OF_STUDIES = """global_batch growth largest_batch resolution budget target_interval warmup_steps block_steps
     baseline allow_oversubscribed seeds target_accuracy accuracy_epochs accuracy_batch accuracy_base_batch
-    script samples_per_step keep_outputs in_place one_at_a_time fail_above"""
+    script samples_per_step keep_outputs in_place tuned one_at_a_time fail_above"""
 """What is of use only for several cells or trainings."""
 
 

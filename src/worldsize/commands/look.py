@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from worldsize.config import Room, StudySettings, chosen_world_sizes
-from worldsize.config.script import PYTHON_ALONE, Script, script_of
+from worldsize.config.script import PYTHON_ALONE, TUNED, Script, script_of
 from worldsize.errors import UsageError
 from worldsize.measure.user_code import scripts_code
 from worldsize.results.records import Findings
@@ -27,7 +27,7 @@ def look(settings: StudySettings, room: Room) -> Findings:
     files = dict(found for text in settings.script if (found := source_of(script_of(text))))
     gpus = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     sizes = chosen_world_sizes(settings, room, len(gpus))
-    names = [*settings.strategies, *(f"{name}{PYTHON_ALONE}" for name in settings.strategies)]
+    names = [f"{name}{kind}" for name in settings.strategies for kind in ("", PYTHON_ALONE, TUNED)]
     return Findings(
         data=None,
         model=None,

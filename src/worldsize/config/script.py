@@ -27,10 +27,12 @@ PYTHON = re.compile(r"(?P<place>.*/)?python[0-9.]*")
 """The first word of a command line as people copy it; with its place it is that interpreter, and its environment."""
 PYTHON_ALONE = "-python"
 """Ends the name of a script's cell that is one process with all cores, as `python` starts it (method.md §6)."""
+TUNED = "-tuned"
+"""Ends the name of the cells that run with variables of ours."""
 THREADS = "OMP_NUM_THREADS"
 KEPT = frozenset(
     (
-        *("script", "samples_per_step", "keep_outputs", "in_place", "one_at_a_time", "fail_above"),
+        *("script", "samples_per_step", "keep_outputs", "in_place", "one_at_a_time", "tuned", "fail_above"),
         *("strategies", "world_sizes", "seed"),
         *("steps", "warmup_steps", "budget", "block_steps", "target_interval", "allow_oversubscribed"),
         *("hosts", "link", "link_latency", "slow_link"),
@@ -177,7 +179,7 @@ def script_names(scripts: Sequence[str]) -> list[str]:
         plain = PurePath(file).stem if file.endswith(".py") else PurePath(file).name.rpartition(".")[2]
         name = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-") or "script"
         name = re.sub(r"-(?=[wb][0-9])", "", name)  # train-w2 would be a cell
-        if name in TRAITS or name.endswith(PYTHON_ALONE):  # a script of this name need not synchronise so
+        if name in TRAITS or name.endswith((PYTHON_ALONE, TUNED)):  # a script of this name need not synchronise so
             name = f"{name}-script"
         taken = sum(other == name or other.startswith(f"{name}-run") for other in names)
         names.append(f"{name}-run{taken + 1}" if taken else name)
@@ -188,7 +190,7 @@ def refuse_beside_script(settings: Any) -> None:
     """Raise ValueError for settings that mean nothing beside `settings.script`, or need one."""
     fields = tuple(type(settings).model_fields)
     if not settings.script:
-        lonely = given(settings, ("samples_per_step", "keep_outputs", "in_place", "one_at_a_time"))
+        lonely = given(settings, ("samples_per_step", "keep_outputs", "in_place", "one_at_a_time", "tuned"))
         if lonely:
             raise ValueError(f"{', '.join(lonely)} belongs to a script: give script as well")
     if settings.fail_above is not None and settings.fail_above >= 1:

@@ -54,11 +54,14 @@ class StudySettings(TrainingSettings):
     launcher's command with {n} for the number of workers: "accelerate launch --num_processes {n} train.py". May be
     given again, to compare. See docs/own-training.md."""
     samples_per_step: int | None = absent("counted", ge=1)
-    """Samples per process and step of --script, if not the first dimension of its batches."""
+    """Samples per process and step, if not the first dimension of its batches. For --script."""
     keep_outputs: bool = False
     """Keep the files that --script writes. They are in RUN/cells/CELL/outputs; your own folders stay as they are."""
     in_place: bool = False
     """Let --script write where it would by itself, into your own folders."""
+    tuned: bool = False
+    """Add a cell of --script at each world size with variables that make training on CPUs quicker: an allocator, huge
+    pages."""
     one_at_a_time: bool = False
     """Run the cells of --script one after the other, each launched anew for each of its turns."""
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)

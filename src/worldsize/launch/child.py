@@ -48,8 +48,6 @@ class Call:
     """Where it works; None is where this process does."""
     close: Sequence[int] = ()
     """Descriptors of this process that a forked child must not keep open."""
-    python: str | None = None
-    """Another interpreter that is to run it, which is then not forked."""
 
 
 def fork_is_safe() -> bool:
@@ -65,7 +63,7 @@ def fork_is_safe() -> bool:
 
 def start(call: Call, *, fork: bool = True) -> int:
     """Start the child; returns its process id. Raises OSError where the system has no room for another process."""
-    if call.python is not None or not (fork and fork_is_safe()):
+    if not (fork and fork_is_safe()):
         return _spawn(call)
     parent = os.getpid()
     gc.freeze()  # a collection in the child would write to, and so copy, every page that both share
@@ -77,10 +75,7 @@ def start(call: Call, *, fork: bool = True) -> int:
 
 def _spawn(call: Call) -> int:
     environment = dict(call.environment) if call.whole_environment else {**os.environ, **call.environment}
-    if call.python is not None:
-        environment = environment_of(call.python, environment)
-    python = call.python or sys.executable
-    command = [python, "-m", "worldsize.launch.child", str(os.getpid()), call.title, call.function]
+    command = [sys.executable, "-m", "worldsize.launch.child", str(os.getpid()), call.title, call.function]
     started = subprocess.Popen(
         [*command, *call.arguments],
         stdin=call.stdin,
@@ -92,13 +87,6 @@ def _spawn(call: Call) -> int:
     )
     started.returncode = 0  # its end is asked for by its process id, as that of a forked one
     return started.pid
-
-
-def environment_of(python: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables with which another interpreter finds this worldsize; all else it finds in its own environment."""
-    paths = (str(Path(__file__).parents[2]), environment.get("PYTHONPATH", ""))
-    virtual = {"VIRTUAL_ENV": str(Path(python).parents[1])}
-    return {**environment, **virtual, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _be_child(call: Call, parent: int) -> Never:

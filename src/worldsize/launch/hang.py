@@ -21,7 +21,7 @@ MAX_LOOK_S = 1.0
 ANSWER_S = 2.0
 """How long a rank may take to leave its stack."""
 WAITING = ("/torch/distributed/", "/torch/autograd/graph.py", "/torch/futures/", "/torch/nn/parallel/", "/torch/cuda/")
-OUR_WAITING = ("/worldsize/strategies/", "/worldsize/ranks/store.py", "/worldsize/scripts/gate.py")
+OUR_WAITING = ("/worldsize/strategies/", "/worldsize/ranks/store.py")
 """Where the stack of a rank ends that waits for others, or for its next turn."""
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib")})

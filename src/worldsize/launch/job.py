@@ -42,9 +42,6 @@ class Job(BaseModel):
     start_method: Literal["fork", "spawn"] = "fork"
     """Workers are forked from their agent where that is safe, or are new interpreters (child.py)."""
 
-    python: str | None = None
-    """Another interpreter that runs the workers, each as a new process."""
-
     nodes: tuple[Node, ...] = ()
     """Where the processes run, in the order of their ranks; all on this machine where it is empty."""
 

@@ -73,7 +73,6 @@ class Workers:
                 stdin=reads,
                 stdout=outputs[0],
                 stderr=outputs[1],
-                python=self.job.python,
                 close=[writes, self._wake, self._waker, *self._stdin.values()],
             )
             self._running[rank] = start(call, fork=self.job.start_method == "fork")

@@ -1,6 +1,5 @@
 """What one rank does in each of its turns: steps, timed and recorded, of any workload."""
 
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from worldsize.measure.timeline import Step
 from worldsize.ranks.checkpoint import save
 from worldsize.ranks.host_collectives import between_cpus
 from worldsize.ranks.recorder import Pending, Recorder, Span
-from worldsize.ranks.turns import Reply, Turn, WorkOverError
+from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import Workload
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.memory_records import DeviceMemory
@@ -36,8 +35,6 @@ class MadeSteps:
     count: int = 0
     """Of those that were asked for: all but the warm-up steps."""
     activity: RankActivity | None = None
-    over: bool = False
-    """Whether the work came to its end among them."""
 
     def step_s(self) -> list[float]:
         """The times (s), from end to end, of the steps that were asked for and in which nothing else was done.
@@ -61,9 +58,7 @@ class Loop:
         *,
         launch: int = 0,
         first_step: int = 0,
-        thread: threading.Thread | None = None,
     ) -> None:
-        """`thread` runs the workload, where the loop itself does not."""
         self.workload = workload
         self.recorder = recorder
         self.session, self.launch, self.first_step = session, launch, first_step
@@ -71,7 +66,7 @@ class Loop:
         self._peak_reserved_bytes: int | None = None
         self._on_device: DeviceMemory | None = None
         self._reference: Reference | None = None
-        self._activity = Activity(thread)
+        self._activity = Activity()
         self._measured_extra = self._begun_extra = False
 
     def take(self, turn: Turn) -> Reply:
@@ -89,7 +84,7 @@ class Loop:
     def _taken(self, turn: Turn) -> Reply:
         if turn.op in ("steps", "epoch"):
             made = self._steps(turn, turn.count or (self.workload.steps_per_epoch if turn.op == "epoch" else 0))
-            reply = Reply(step_s=made.step_s(), over=made.over)
+            reply = Reply(step_s=made.step_s())
             if turn.op == "steps":
                 reply.reference_s, reply.activity = made.reference_s, made.activity
                 if turn.timed and turn.trains and self.workload.world.channel.rank == 0:
@@ -141,7 +136,7 @@ class Loop:
             self._make(made, turn, count, begin)
             made.activity = self._activity.end(made.count) if turn.trains and turn.timed else None
             if turn.observe:
-                made.spans += self.recorder.flush(begin if made.over else self._align(begin))
+                made.spans += self.recorder.flush(self._align(begin))
             # Steps without instruments come before those with them, or are all. They are read here, for to read one
             # as it ends would wait for the device.
             read = self.workload.timeline.clock.read
@@ -159,16 +154,11 @@ class Loop:
                 self._step(made, warmup, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
             self._activity.begin()
-            try:
-                for number in range(1, count + 1):
-                    last = number == count
-                    refer = every > 0 and (last or number % every == 0)
-                    self._step(made, turn, begin, held=last and not begin.exact, refer=refer)
-                    made.count = number
-            except WorkOverError:  # other ranks can no longer be asked for the time
-                if not (made.count and turn.timed):
-                    raise
-                made.over = True
+            for number in range(1, count + 1):
+                last = number == count
+                refer = every > 0 and (last or number % every == 0)
+                self._step(made, turn, begin, held=last and not begin.exact, refer=refer)
+                made.count = number
 
     def _warmup_steps(self, turn: Turn) -> int:
         """Steps before those that count.

@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
-from worldsize.errors import WorkerError
 from worldsize.results.base import Record
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample, HostLink
@@ -21,10 +20,6 @@ from worldsize.results.training_records import Evaluation, GradientTimes, Messag
 from worldsize.results.verify_records import RankProof
 from worldsize.traits import TraitsRecord
 from worldsize.wire import WireBytes
-
-
-class WorkOverError(WorkerError):
-    """Raised by a step of work that has come to its end, and cannot be made."""
 
 
 class Turn(Record):
@@ -104,16 +99,12 @@ class Reply(Record):
     """What one rank answers to one turn."""
 
     step_s: list[float] = Field(default_factory=list)
-    steps: int | None = None
-    """Steps of training that this launch has behind it, where it may have made more than it was asked for."""
     samples: int | None = None
     """Samples per worker and step as they usually are so far, of work that says so only when it runs."""
     loader_processes: int = 0
     """Those of the largest loader of the user's own so far, on this rank; what settings ask for is known without it."""
     ready_batches: int | None = None
     """Those that this loader has made ahead, on this rank; None after steps that it does not feed."""
-    over: bool = False
-    """Whether the work came to its end in this turn, which may have had fewer steps than were asked for."""
     warnings: list[WarningRecord] = Field(default_factory=list)
     """What this rank has seen so far that a reader of its numbers must know."""
     reference_s: list[float | None] = Field(default_factory=list)

@@ -77,14 +77,9 @@ def cell_folder(run: Path, cell_id: str) -> Path:
     return path
 
 
-def outputs_folder(cell: Path, node: int = 0) -> Path:
-    """Where a script of the user's own works and writes on one node, in the folder of its cell."""
-    return cell / (f"outputs-node{node}" if node else "outputs")
-
-
-def outputs_folders(cell: Path) -> list[Path]:
-    """Those of all nodes."""
-    return [*cell.glob("outputs"), *cell.glob("outputs-node*")]
+def outputs_folder(cell: Path) -> Path:
+    """Where it is kept what the command of a cell has written."""
+    return cell / "outputs"
 
 
 def own(folder: Path, *names: str) -> Path:

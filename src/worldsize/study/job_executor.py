@@ -16,7 +16,7 @@ from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.warm import ServerLostError
 from worldsize.measure.conditions import memory_kills
-from worldsize.ranks.turns import Facts, Reply, Turn, WorkOverError, facts_of, read_replies
+from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder
@@ -61,7 +61,7 @@ class Launched:
 class JobExecutor:
     """Cells as jobs of their own. Idle cells are ended when memory is short, and started again for their next turn."""
 
-    def __init__(  # noqa: PLR0913 - what is told of cells comes by name
+    def __init__(
         self,
         run: Path,
         session: int,
@@ -71,12 +71,9 @@ class JobExecutor:
         *,
         hang_timeout_s: float | None = None,
         ran_again: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
-        ended_by_itself: Callable[[PlannedCell, bool], None] = lambda cell, anew: None,
     ) -> None:
         self.ran_again = ran_again
         """Is told of a cell whose turn failed, and that gets it once more."""
-        self.ended_by_itself = ended_by_itself
-        """Likewise of one whose script came to its end in a turn, and whether it is started anew for the same turn."""
         self.run = run
         self.hang_timeout_s = hang_timeout_s
         self.cluster = cluster or ThisMachine()
@@ -129,9 +126,6 @@ class JobExecutor:
 
     def _may_go_on(self, cell: PlannedCell, error: ErrorRecord) -> bool:
         """Whether what ended a cell says nothing of it, so that it is tried once more; no other cell is then alive."""
-        if error.kind == WorkOverError.__name__ and self._of(cell).steps:
-            self.ended_by_itself(cell, True)
-            return True
         if error.kind == ServerLostError.__name__:  # and with it all that it had started
             for each in self._alive():
                 self._forget(each)
@@ -193,14 +187,8 @@ class JobExecutor:
         except JobFailed:
             self._forget(launched)
             raise
-        if replies[0].steps is not None:
-            launched.steps = launched.first_step + replies[0].steps
         self._devices.note(cell.id, replies)
         launched.peak_bytes = most_on_a_node(job.job, [reply.peak_memory_bytes for reply in replies])
-        if any(reply.over for reply in replies):  # it begins anew in its next turn
-            self.ended_by_itself(cell, False)
-            self._forget(launched)
-            job.close()
         return replies
 
     def _job(self, cell: PlannedCell) -> Running:

@@ -15,9 +15,10 @@ from worldsize.config import (
     TrainingSettings,
     validated,
 )
-from worldsize.config.script import PYTHON_ALONE, TO_RUN, Script, script_of, threads_of_torchrun
+from worldsize.config.script import PYTHON_ALONE, TO_RUN, TUNED, Script, script_of, threads_of_torchrun
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.launch.environment import tuned_environment
 from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.cores import Cores, as_cores
@@ -138,7 +139,9 @@ def _commands(
     own = {"samples_per_step", "keep_outputs", "in_place", "one_at_a_time"}
     cells = []
     for name, text in zip(settings.strategies, settings.script, strict=True):
-        for strategy, size, program in _of_command(name, script_of(text), sorted(set(sizes)), gpus, settings.hosts):
+        script, ordered = script_of(text), sorted(set(sizes))
+        commands = _of_command(name, script, ordered, gpus, settings.hosts, tuned=settings.tuned)
+        for strategy, size, program in commands:
             program = program.model_copy(update=settings.model_dump(include=own))
             choice = {"strategy": strategy, "world_size": size, "batch_size": 1}
             cell = validated(CellSettings, {**shared, **choice, "program": program.model_dump(context=TO_RUN)})
@@ -177,7 +180,7 @@ def _cores_of_hosts(cores: Cores, hosts: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _of_command(
-    name: str, script: Script, sizes: Sequence[int], gpus: int, hosts: object
+    name: str, script: Script, sizes: Sequence[int], gpus: int, hosts: object, *, tuned: bool
 ) -> Iterator[tuple[str, int, CommandSettings]]:
     """The cells of one command: strategy, world size, and what is run. Source: method.md §6.
 
@@ -187,7 +190,10 @@ def _of_command(
     if beside:
         yield f"{name}{PYTHON_ALONE}", 1, script.by_itself
     for size in sizes:
-        yield name, size, script.command(size, threads_of_torchrun(max(sizes)) if beside and size == 1 else {})
+        threads = threads_of_torchrun(max(sizes)) if beside and size == 1 else {}
+        yield name, size, script.command(size, threads)
+        if tuned:
+            yield f"{name}{TUNED}", size, script.command(size, {**threads, **tuned_environment()})
 
 
 def _grid(

@@ -160,7 +160,6 @@ def _executor(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> JobE
         cluster,
         hang_timeout_s=settings.hang_timeout_s,
         ran_again=ledger.ran_again,
-        ended_by_itself=ledger.ended_by_itself,
     )
 
 

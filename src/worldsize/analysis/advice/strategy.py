@@ -27,6 +27,7 @@ from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.statistics import reciprocal
 from worldsize.analysis.steps import BLOCK
+from worldsize.config.script import TUNED
 from worldsize.results.records import Estimate
 from worldsize.traits import BASELINE_STRATEGY, BUCKETED, OVERLAPPING
 
@@ -71,10 +72,17 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
             finding=f"With {same}, {named(best)} is {estimate_text(ratio)} times as fast as {named(worst)}.",
             evidence=[ratio_of_two(f"Samples/s, {named(best)} ÷ {named(cell)}", value) for cell, value in slower],
             cause=_why(seen, slower),
-            next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}{alone}.",
+            next_step=_in_place(best, [cell for cell, _ in slower]) + f"{alone}.",
             command=train_command(seen.settings, best),
             gain=measured(ratio, IN_THIS_STUDY, of=f" of {named(worst)}"),
         )
+
+
+def _in_place(best: CellAnalysis, slower: list[CellAnalysis]) -> str:
+    if best.program is not None and best.strategy.endswith(TUNED):
+        variables = " ".join(f"{name}={value}" for name, value in best.program.environment.items())
+        return f"Set these variables where the command is started: {variables}"
+    return f"Use {named(best)} in place of {' or '.join(map(named, slower))}"
 
 
 def _why(seen: Seen, slower: list[tuple[CellAnalysis, Estimate]]) -> str:
