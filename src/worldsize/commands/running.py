@@ -124,6 +124,7 @@ class RunningCommand:
         return self._wait(self._all_stepped, limit_s, lambda: SELDOM_S / 2, idle)
 
     def _all_stepped(self) -> bool:
+        """Whether each rank has ended its first step, and then told of itself."""
         wanted = self.find_ranks()
         return 0 < wanted <= sum(len(each.look()) > 0 and each.facts() != {} for each in self.ranks.values())
 
@@ -217,7 +218,7 @@ class RunningCommand:
 
     def facts(self) -> dict[int, dict[str, Any]]:
         """Return what each rank has told of itself, by rank."""
-        return {rank: each.facts() for rank, each in sorted(self.ranks.items())}
+        return {rank: found for rank, each in sorted(self.ranks.items()) if (found := each.facts())}
 
     def peak_bytes(self) -> int:
         """Return the largest resident memory of a rank so far (proc(5), VmHWM)."""

@@ -123,9 +123,13 @@ class Program:
         self.watch.collectives.active = False
 
     def _at_exit(self) -> None:
-        if os.getpid() == self._process and self.finder.steps:
+        if os.getpid() != self._process or not self.finder.steps:
+            return
+        try:
             self._write_facts()
             self._stream.close()
+        except Exception as error:  # such as a folder that is gone: nothing of us is said at the program's end
+            tell(self._folder, error)
 
 
 def _own_modules() -> Iterator[tuple[str, str]]:
