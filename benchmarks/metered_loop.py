@@ -1,13 +1,12 @@
-"""A short loop: in turn as it is, with a meter, held as a script is, and with torch.profiler (FOLDER BLOCKS).
+"""A short loop: in turn as it is, with a meter, with the hook of a study, and with torch.profiler (FOLDER BLOCKS).
 
-The last two in one process.
+The last one in one process.
 """
 
 import importlib
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
-from worldsize.scripts.workload import ScriptWorkload
 
 import worldsize
-from worldsize.config import ScriptSettings
-from worldsize.ranks.loop import Loop as TurnLoop
-from worldsize.ranks.recorder import Recorder
-from worldsize.ranks.turns import Turn, WorkOverError
-from worldsize.strategies import Channel, World
+from worldsize.hook.program import Program
 
 STEPS = 1500
 TOGETHER = 100
@@ -80,24 +74,15 @@ class Loop:
         meter.close()
         return self._per_step(begin)
 
-    def script(self) -> float:
-        """The same held between its steps as the script of a study is, which are recorded."""
+    def hook(self) -> float:
+        """The same watched as a command of a study is: by the hook in it, which writes its marks."""
         self.runs += 1
-        workload = ScriptWorkload(ScriptSettings(words=("loop.py",)), torch.device("cpu"))
-
-        def take() -> None:
-            workload.gate.wait()
-            workload.begin(World(Channel(0, 1), 1, torch.device("cpu")))
-            with Recorder(self.folder / f"run{self.runs}", 0, workload.timeline.clock) as recorder:
-                TurnLoop(workload, recorder, 0).take(Turn(op="steps", count=len(self.batches)))  # until it is over
-
-        turns = threading.Thread(target=take)
-        turns.start()
-        begin = self._steps(self.batches, lambda: None)
-        workload.gate.leave(WorkOverError())
-        turns.join()
-        found = self._per_step(begin)
-        workload.watch.close()
+        folder = self.folder / f"run{self.runs}"
+        folder.mkdir(exist_ok=True)  # two processes write into one
+        program = Program(str(folder))
+        found = self._per_step(self._steps(self.batches, lambda: None))
+        program.watch.close()
+        program._stream.forget()  # what no program needs, which ends with its hook
         return found
 
     def traceml(self) -> float:
@@ -127,9 +112,10 @@ def main() -> None:
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")
     loop = Loop(folder)
-    variants = {"bare": loop.bare, "traceml": loop.traceml} if traced else {"bare": loop.bare, "meter": loop.meter}
+    variants = {"bare": loop.bare}
+    variants |= {"traceml": loop.traceml} if traced else {"meter": loop.meter, "hook": loop.hook}
     if not loop.together and not traced:
-        variants |= {"script": loop.script, "profiler": loop.profiler}
+        variants |= {"profiler": loop.profiler}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for block in range(-1, blocks):  # the first warms everything up
         for name, variant in variants.items():

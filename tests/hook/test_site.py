@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from hooked import ran
-from worldsize.hook.marks import FOLDER_VARIABLE
 
 SAYS = "import sys\nsys.theirs = getattr(sys, 'theirs', 0) + 1\n"
 THEIRS = {
@@ -46,13 +45,13 @@ def test_a_program_without_torch_is_not_touched(tmp_path: Path) -> None:
 def test_without_its_variable_the_hook_does_nothing(tmp_path: Path) -> None:
     """A program may start others with an environment that has only a part of its own."""
     code = "import sys\nprint([each for each in sys.modules if 'worldsize' in each], len(sys.meta_path))\n"
-    found = ran(tmp_path, code, **{FOLDER_VARIABLE: ""})
+    found = ran(tmp_path, code, WORLDSIZE_HOOK="")
     assert found.out == ran(tmp_path, code, hooked=False).out
     assert found.files == set()
 
 
 def test_a_folder_that_is_not_there_is_not_seen_by_the_program(tmp_path: Path) -> None:
     code = "import torch\nprint(torch.ones(1))\n"
-    found = ran(tmp_path, code, **{FOLDER_VARIABLE: os.fspath(tmp_path / "gone")})
+    found = ran(tmp_path, code, WORLDSIZE_HOOK=os.fspath(tmp_path / "gone"))
     assert (found.out, found.err, found.status) == ("tensor([1.])\n", "", 0)
     assert not (tmp_path / "gone").exists()

@@ -1,6 +1,5 @@
 """Scripts whose ranks do unlike things: one evaluates for all, their loaders differ, or their data end apart."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from worldsize.cli.help import PanelCommand
+from worldsize.errors import UsageError
 
+OURS = ("--world-sizes", "--budget", "--fail-above", "--keep-outputs", "--in-place", "--one-at-a-time")
+"""Flags of `worldsize study` that hardly any script has."""
 END = "--"
 """Stands before a command that is no Python file, such as that of a launcher."""
 
@@ -21,12 +24,18 @@ class TakesCommand(PanelCommand):
 def with_script(arguments: Sequence[str], with_values: frozenset[str]) -> list[str]:
     """Return the arguments with a person's own command as the value of `--script`.
 
-    It begins behind `--`, or with a Python file that is not the value of a flag (`with_values`).
+    It begins behind `--`, or with a Python file that is not the value of a flag (`with_values`). Raises UsageError
+    where a flag that can only be worldsize's stands behind it.
     """
     place = place_of_own(arguments, with_values)
     if place is None:
         return list(arguments)
     own = arguments[place + 1 :] if arguments[place] == END else arguments[place:]
+    if misplaced := [word for word in own if word.partition("=")[0] in OURS]:
+        raise UsageError(
+            f"{misplaced[0]} stands behind {own[0]}, where flags are those of the command itself\n"
+            f"Put it before {own[0]}; if it is the command's own: --script {shlex.quote(shlex.join(own))}"
+        )
     return [*arguments[:place], "--script", shlex.join(own)]
 
 

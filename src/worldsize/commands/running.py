@@ -95,9 +95,10 @@ class RunningCommand:
 
     def go_on(self) -> None:
         """Let it go on."""
+        now_ns = time.monotonic_ns()  # before it goes on: it may end a step before we are there again
         for tree in self.trees:
             tree.go_on(self._pids())
-        self.clock.begin(time.monotonic_ns())
+        self.clock.begin(now_ns)
         self.running = True
 
     def stop(self) -> None:
