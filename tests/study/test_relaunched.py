@@ -79,17 +79,17 @@ def test_a_cell_is_warmed_up_as_it_was_before(tmp_path: Path) -> None:
     assert again[0].count == 20 + 8 + 5
 
 
-@pytest.mark.parametrize(("error", "over"), [(KILLED, False), (LOST, False), (None, True)])
-def test_what_dead_workers_held_of_a_gpu_is_free(tmp_path: Path, error: ErrorRecord | None, over: bool) -> None:
-    """Killed, lost with their server, or at the end of their script: no cell that comes later finds the GPU full."""
-    cluster = FakeCluster(dies=0 if error is None else 2, error=error or KILLED, reply={**ON_A_GPU, "over": over})
+@pytest.mark.parametrize("error", [KILLED, LOST])
+def test_what_dead_workers_held_of_a_gpu_is_free(tmp_path: Path, error: ErrorRecord) -> None:
+    """Killed, or lost with their server: no cell that comes later finds the GPU full."""
+    cluster = FakeCluster(dies=2, error=error, reply=ON_A_GPU)
     cells = executor(tmp_path, cluster)
     first, second = planned("single", 1, STUDY), planned("ddp", 2, STUDY)
     cells.take(first, Turn(op="steps", count=1), ignored)
     cells.take(second, Turn(op="evaluate"), ignored)
     alive = {cell.id for cell in (first, second) if cells.alive(cell)}
     assert cells._devices._held_bytes.keys() == alive
-    assert alive == (set() if over else {second.id})
+    assert alive == {second.id}
 
 
 class Forgetful(FakeExecutor):

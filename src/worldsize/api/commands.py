@@ -243,7 +243,7 @@ def _one_cell(
     known = [*get_type_hints(options), "strategy", "world_size", "batch_size"]
     for key in settings:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.65)
             hint = f"did you mean {near[0]!r}?" if near else "of several configurations worldsize.study takes it"
             raise UsageError(f"unknown key {key!r}; {hint}")
     return {**settings, **{name: (value,) for name, value in one.items() if value is not None}}

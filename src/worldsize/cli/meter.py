@@ -8,7 +8,7 @@ Words = Annotated[list[str], o.argument("The command, behind `--`: `-- torchrun 
 
 
 def meter(words: Words, out: o.Out = None, samples_per_step: o.SamplesPerStep = None, as_json: o.Json = False) -> None:
-    """Run a command of your own as it is, and report what its training did.
+    """Run a command of your own as it is, and meter its training.
 
     No line of it changes, and nothing runs beside it. `worldsize scale` joins the runs of several numbers of workers.
     """

@@ -123,7 +123,7 @@ def _number(value: Any) -> str:
 
 
 def _nearest(key: str, kind: type[Settings]) -> str:
-    near = difflib.get_close_matches(key.replace("-", "_"), kind.model_fields, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key.replace("-", "_"), kind.model_fields, n=1, cutoff=0.65)
     if near:
         return f"did you mean {near[0]!r}?"
     if kind is CellChoice:
