@@ -113,6 +113,6 @@ def test_a_killed_part_of_a_command_ends_its_cell_and_nothing_is_left(tmp_path: 
 
 def _words(pid: int) -> list[str]:
     try:
-        return psutil.Process(pid).cmdline()
+        return [str(word) for word in psutil.Process(pid).cmdline()]
     except psutil.Error:
         return []

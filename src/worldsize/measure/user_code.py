@@ -5,7 +5,7 @@ import functools
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def module_files(modules: Mapping[str, str], source: Path, begun: Path) -> list[
         up = name.count(".") + (path.stem == "__init__")
         if path.is_file() and not is_installed(path) and up < len(path.parents):
             roots[path] = path.parents[up]
-    return _files(roots)
+    return _files(roots, _digest_now)  # as each launch finds them: this process outlives it
 
 
 def changed_files(files: Iterable[UserFile]) -> list[str]:
@@ -125,12 +125,13 @@ def _with_imports(roots: dict[Path, Path], below: Path | None = None) -> list[Us
     return _files(roots)
 
 
-def _files(roots: Mapping[Path, Path]) -> list[UserFile]:
+def _files(roots: Mapping[Path, Path], digest_of: Callable[[Path], str | None] | None = None) -> list[UserFile]:
     """Files, each with the folder that it is found from, and their digests."""
+    digest_of = digest_of or _digest
     files = [
         UserFile(name=file.relative_to(root).as_posix(), path=str(file), sha256=digest)
         for file, root in roots.items()
-        if (digest := _digest(file)) is not None
+        if (digest := digest_of(file)) is not None
     ]
     return sorted(files, key=lambda file: (file.name, file.path))
 
