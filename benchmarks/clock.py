@@ -36,7 +36,7 @@ CADENCES = {
     "fsdp2": 1,
 }
 """Scripts → after how many steps something recurs in them: the clock counts whole rounds of that."""
-CLOCK_S, BUDGET_S = 12.0, 60.0
+CLOCK_S, BUDGET_S = 8.0, 60.0
 """How long the clock counts steps of one run, and what each study may take."""
 OF_SHELL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """What another command may have set for the benchmark, and no person has set."""

@@ -34,7 +34,7 @@ class Block:
     step_s: list[float]
     """Of the world: from the end of a step on its last rank to that of the next, in time of turns."""
     samples: int
-    """Of a process in most of its steps."""
+    """Of the first rank in most of its steps."""
     over: bool
     """Whether the command has ended."""
     unseen: int
@@ -178,7 +178,7 @@ class RunningCommand:
         for rank, steps in taken.items():
             self._write(rank, steps, place)
         self.steps += count
-        sizes = [step.samples for steps in taken.values() for step in steps]
+        sizes = [step.samples for step in taken[min(taken)]] if taken else []
         return Block(
             step_s=self._world_steps(list(taken.values())),
             samples=max(set(sizes), key=sizes.count) if sizes else 1,

@@ -109,7 +109,7 @@ def _write(out: Path, cell_id: str, files: dict[int, MarksFile]) -> int:
                 append_lines(file, content_lines)
             finally:
                 os.close(file)
-    sizes = [step.samples for steps in taken.values() for step in steps]
+    sizes = [step.samples for step in taken[min(taken)]]
     return max(1, max(set(sizes), key=sizes.count)) if sizes else 1
 
 

@@ -28,6 +28,9 @@ LAUNCH_BLOCKS = 2
 16, …): in a simulated study of two cells and 30 blocks, a last launch of 26 made intervals three times as wide."""
 LAUNCH_SHARE = 0.3
 """Share of a budget that launching again may take."""
+COMMAND_LAUNCH_SHARE = 0.15
+"""The same of a person's commands. Each launch begins where nothing that recurs is due, such as an evaluation every 25
+steps, so short launches would show too little of it."""
 PAIRS = 4
 """Blocks that are paired with steps without synchronisation, at least, before their interval is looked at."""
 PAIR_AIM = 0.02
@@ -77,7 +80,9 @@ class Pace:
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
         # A command is stopped and goes on as a whole: some of its caches are cold then, as the clocks of a GPU are low.
-        longer = any(cell.placement.device != "cpu" or cell.settings.program is not None for cell in cells)
+        commands = any(cell.settings.program is not None for cell in cells)
+        longer = commands or any(cell.placement.device != "cpu" for cell in cells)
+        self._launch_share = COMMAND_LAUNCH_SHARE if commands else LAUNCH_SHARE
         self.sizes = BlockSizes(settings, self.cells, budgeted=until_s is not None, devices=longer)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
@@ -148,7 +153,7 @@ class Pace:
         """Before which blocks cells are launched again: early, so that those that drop out have had their launches."""
         if self.until_s is None or not self._may_launch:
             return frozenset()
-        room_s = LAUNCH_SHARE * max(0.0, self.until_s - now_s)
+        room_s = self._launch_share * max(0.0, self.until_s - now_s)
         again = min(LAUNCHES - 1, int(room_s / max(self._launching_s, 1e-6)))
         return frozenset(LAUNCH_BLOCKS * number for number in range(1, again + 1))
 
@@ -233,7 +238,7 @@ class Pace:
         self.round_ended_s, self._launched_in_round_s = now_s, 0.0
         self.rounds = self.sizes.round = self.rounds + 1
         each_s = self._all_launches_s * len(left) / max(1, len(self.cells))
-        if self._doubled and self.until_s is not None and each_s <= LAUNCH_SHARE * (self.until_s - now_s):
+        if self._doubled and self.until_s is not None and each_s <= self._launch_share * (self.until_s - now_s):
             self._relaunch_at |= {self.rounds}
         ahead = [each_s for number in self._relaunch_at if number >= self.rounds]
         self._round_s = max(self._turns_s) * len(left)
