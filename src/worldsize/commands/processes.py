@@ -55,6 +55,11 @@ def marked(marker: str) -> set[int]:
     return {process for process in _processes() if process != ours and words in _variables(process) and _lives(process)}
 
 
+def has_marker(process: int, marker: str) -> bool:
+    """Tell whether a process was started with a marker."""
+    return os.fsencode(marker) in _variables(process)
+
+
 def name_and_value(marker: str) -> tuple[str, str]:
     """Return the parts of "NAME=value". Raises ValueError if one is empty: that might be found in any process."""
     name, _, value = marker.partition("=")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.commands.processes import has_marker
 from worldsize.commands.marks_file import MarksFile, RankStep, lines_of
 from worldsize.commands.tree import Launch, StartError, Tree
 from worldsize.commands.turn_clock import TurnClock
@@ -103,10 +104,11 @@ class RunningCommand:
 
     def stop(self) -> None:
         """Stop it; its turn is over."""
-        now_ns = time.monotonic_ns()
         for tree in self.trees:
-            self.releases_locks &= tree.stop(self._pids())
-        self.clock.end(now_ns)
+            tree.halt(self._pids())
+        self.clock.end(time.monotonic_ns())  # all ranks are stopped: none has ended a step after that
+        for tree in self.trees:
+            self.releases_locks &= tree.stop()
         self.running = False
 
     def _pids(self) -> list[int]:
@@ -193,7 +195,7 @@ class RunningCommand:
         begin_ns = self._end_ns or max(steps[0].begin_ns for steps in taken)
         self._end_ns = int(ends[-1])
         told = self.clock.told(np.concatenate([[begin_ns], ends]))
-        return [float(each) for each in np.diff(told) / 1e9]
+        return [float(each) for each in np.maximum(np.diff(told), 1) / 1e9]
 
     def _write(self, rank: int, steps: Sequence[RankStep], place: dict[str, Any]) -> None:
         """Append the lines of steps whose messages are done; one may end in the next turn."""
@@ -231,7 +233,8 @@ class RunningCommand:
         before = {pid: file.stat().st_size for pid, file in files.items()}
         for pid in files:
             with suppress(OSError):
-                os.kill(pid, ASK)
+                if has_marker(pid, self.launches[0].marker):
+                    os.kill(pid, ASK)
         until_s = time.monotonic() + STACK_S
         while time.monotonic() < until_s and any(file.stat().st_size == before[pid] for pid, file in files.items()):
             time.sleep(0.02)

@@ -140,14 +140,18 @@ class Tree:
                 self.status = -signal.SIGKILL
         return self.status is not None
 
-    def stop(self, first: Sequence[int] = ()) -> bool:
-        """Stop all its processes, `first` before the others; return False where one will not release a file lock.
+    def halt(self, first: Sequence[int] = ()) -> None:
+        """Stop what is known of it at once, `first` before the others; `stop` finds the rest."""
+        for process in dict.fromkeys([*first, *self._known]):
+            if processes.has_marker(process, self.launch.marker):  # a number may be another process's by now
+                _send(process, signal.SIGSTOP)
+
+    def stop(self) -> bool:
+        """Stop all its processes; return False where one will not release a file lock.
 
         What is found to hold one runs on until it holds none, as another command may need it.
         """
         stopped: set[int] = set()
-        for process in [*first, *self._known]:
-            _send(process, signal.SIGSTOP)
         while new := self._found() - stopped:  # what was found may have forked before it stopped
             for process in new:
                 _send(process, signal.SIGSTOP)

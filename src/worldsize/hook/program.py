@@ -25,6 +25,9 @@ from .watch import Watch
 
 WARMUP_STEPS = 3
 """First steps of which it does not count what was not seen: DDP agrees on its buckets in the second, from C++."""
+TOLD_STEPS = (1, WARMUP_STEPS + 1)
+"""After these steps it tells what is known of it; later once in TELL_S, for a file that is replaced takes 4 ms."""
+TELL_S = 10.0
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 """How launchers tell a process its rank, and how many there are."""
@@ -43,6 +46,7 @@ class Program:
         self._stacks = open(self._path(f"stack.{self._process}"), "w")  # noqa: SIM115 - open as long as the process is
         faulthandler.register(ASK, file=self._stacks, all_threads=False)
         self._stream = Stream()
+        self._tell_s = float("inf")
         self.watch = Watch(None, None, self._stepped, self._gave_up, self._stream, by_optimizer=True)
         self.finder = Finder(self.watch)
         os.register_at_fork(after_in_child=self._forget)
@@ -60,8 +64,9 @@ class Program:
             self.watch.collectives.forget()
             self.watch.unseen = 0
         self._stream.stepped(finder.steps, samples, self.watch.unseen, interrupted=self.watch.interrupted)
-        if finder.steps & (finder.steps - 1) == 0:  # 1, 2, 4, 8 …
+        if finder.steps in TOLD_STEPS or time.monotonic() > self._tell_s:
             self._write_facts()
+            self._tell_s = time.monotonic() + TELL_S
 
     def _open(self) -> None:
         """Open the file of this rank, as it is known now that a step was made."""

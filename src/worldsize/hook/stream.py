@@ -73,7 +73,8 @@ class Stream:
         if self.watching:
             self.watching = False
             gc.callbacks.remove(self._collected)
-            self._keep()
+            while self._marks:
+                self._keep()
 
     def forget(self) -> None:
         """Take and write nothing any more: of a process that was forked, whose marks these are not."""

@@ -9,6 +9,8 @@ from worldsize.launch.hang import main_thread
 from worldsize.results.records import ErrorRecord
 from worldsize.study.executor import CellFailed
 
+NO_STEP = "NoStep"
+"""Kind of the error of a command that has made no step in its time."""
 NO_OPTIMIZER = (
     "Its optimizer must be one of torch.optim or derived from it, and step in a process that the command starts, with "
     "a Python that reads PYTHONPATH."
@@ -36,7 +38,7 @@ def no_step_of(running: RunningCommand, program: CommandSettings, limit_s: float
     where, stacks = _where(running)
     message = f"{program.shown} has made no step of an optimizer within {limit_s:.0f} s{where}\n{NO_OPTIMIZER}"
     message += " If it only begins slowly, give a longer --budget."
-    return CellFailed(ErrorRecord(kind="UsageError", message=message, exit_status=2, traceback=stacks))
+    return CellFailed(ErrorRecord(kind=NO_STEP, message=message, exit_status=2, traceback=stacks))
 
 
 def hang_of(running: RunningCommand, program: CommandSettings, limit_s: float) -> CellFailed:

@@ -12,7 +12,7 @@ from worldsize.commands.emulated import EmulatedHosts
 from worldsize.commands.running import Block, RunningCommand
 from worldsize.commands.tree import Launch, StartError
 from worldsize.config import CommandSettings, Hosts
-from worldsize.errors import UsageError
+from worldsize.errors import FactoryError, UsageError
 from worldsize.launch.by_hand import SOCKET_VARIABLES
 from worldsize.launch.cluster import Cluster
 from worldsize.launch.hosts import INTERFACE
@@ -29,6 +29,8 @@ MEMORY_RESERVE = 0.1
 """Share of the machine's memory that is left free when another cell is started."""
 START_S = 60.0
 """How long a command may take to its first step, at least; or a whole budget, where that is longer."""
+OWN_FAULTS = (UsageError.__name__, FactoryError.__name__)
+"""Kinds of errors that no other cell can be the cause of."""
 STALL_S = 20.0
 """How long a command may make no step beside others that are stopped, at least; it is then tried by itself."""
 
@@ -175,9 +177,9 @@ class CommandExecutor:
         self._make_room(kept)
         try:
             return self._start(kept, idle)
-        except CellFailed:
+        except CellFailed as failed:
             self._end(kept)
-            if not self._alive():
+            if failed.error.kind in OWN_FAULTS or not self._alive():
                 raise
         # Another cell may hold a port, a lock or memory that it needs.
         for each in self._alive():
