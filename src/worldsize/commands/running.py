@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.commands.processes import has_marker
 from worldsize.commands.marks_file import MarksFile, RankStep, lines_of
+from worldsize.commands.processes import has_marker
 from worldsize.commands.tree import Launch, StartError, Tree
 from worldsize.commands.turn_clock import TurnClock
 from worldsize.hook.marks import ASK
