@@ -1,7 +1,7 @@
 """Reads the marks that the hook has written of a rank, while the rank goes on; makes lines of its steps."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from worldsize.commands.turn_clock import TurnClock
 from worldsize.hook import marks
+from worldsize.results.files import append_lines, line_of
 
 RECORD = np.dtype([("ns", "<i8"), ("value", "<i8"), ("token", "<u4"), ("kind", "<u2"), ("flags", "u1"), ("type", "u1")])
 assert RECORD.itemsize == marks.RECORD.size
@@ -177,6 +178,19 @@ def lines_of(steps: list[RankStep], clock: TurnClock, place: Mapping[str, Any]) 
             "done_s": [(told(each.done_ns) - begin) / 1e9 for each in sent],
         }
         yield (line, spans) if sent else (line,)
+
+
+def write_lines(folder: Path, rank: int, contents: Iterable[tuple[dict[str, Any], ...]]) -> None:
+    """Append what `lines_of` yields to the files of a rank, a line each; raises OSError where they do not fit."""
+    lines: dict[str, list[bytes]] = {"jsonl": [], "spans.jsonl": []}
+    for content in contents:
+        for kept, each in zip(lines.values(), content, strict=False):
+            kept.append(line_of(each))
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, new in lines.items():
+        if new:
+            with (folder / f"rank{rank}.{suffix}").open("ab", buffering=0) as file:
+                append_lines(file.fileno(), new)
 
 
 class _Told:

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.commands.marks_file import MarksFile, RankStep, lines_of
+from worldsize.commands.marks_file import MarksFile, RankStep, lines_of, write_lines
 from worldsize.commands.processes import has_marker
 from worldsize.commands.tree import Launch, StartError, Tree
 from worldsize.commands.turn_clock import TurnClock
 from worldsize.hook.marks import ASK
-from worldsize.results.files import append_lines, line_of
 
 LOOK_S = 0.005
 """Between two looks at how many steps were made, at least."""
@@ -204,20 +203,9 @@ class RunningCommand:
         while self._goes_on and whole and any(each.done_ns is None for each in waiting[whole - 1][0].messages):
             whole -= 1
         self._waiting[rank] = waiting[whole:]
-        lines: tuple[list[bytes], list[bytes]] = [], []
         for _, group in itertools.groupby(waiting[:whole], key=lambda each: each[1]["block"]):
             steps_of, where = zip(*group, strict=True)
-            for contents in lines_of(list(steps_of), self.clock, where[0]):
-                for kept, content in zip(lines, contents, strict=False):
-                    kept.append(line_of(content))
-        self.place.mkdir(parents=True, exist_ok=True)
-        for suffix, new in zip(("jsonl", "spans.jsonl"), lines, strict=True):
-            if new:
-                file = os.open(self.place / f"rank{rank}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-                try:
-                    append_lines(file, new)
-                finally:
-                    os.close(file)
+            write_lines(self.place, rank, lines_of(list(steps_of), self.clock, where[0]))
 
     def facts(self) -> dict[int, dict[str, Any]]:
         """Return what each rank has told of itself, by rank."""

@@ -94,23 +94,16 @@ class Program:
             "samples": watch.samples,
             "workers_of_process": max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1,
             "host": socket.gethostname(),
-            "boot_id": _boot_id(),
             "cores": sorted(os.sched_getaffinity(0)),
             "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "python": sys.version.split()[0],
             "modules": dict(_own_modules()),
             "device": "cpu" if first is None else first.device.type,
-            "backend": dist.get_backend() if _joined() else None,
             "synchronises": _synchronises(model, self.world_size),
-            "loader_processes": finder.loader_processes,
             "samples_from": watch.samples_from,
             "seen": watch.collectives.seen,
             "unseen": watch.collectives.unseen,
             "further_optimizers": sorted({type(each).__name__ for each in watch.further_optimizers}),
             "optimizers": 1 + len(watch.further_optimizers),
-            "peak_memory_bytes": _peak_bytes(),
-            "written_s": time.time(),
         }
 
     def _gave_up(self, error: Exception) -> None:
@@ -169,17 +162,3 @@ def _synchronises(model: nn.Module | None, world_size: int) -> str:
     if isinstance(model, DistributedDataParallel):
         return "ddp"
     return "fsdp2" if any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__) else "custom"
-
-
-def _boot_id() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _peak_bytes() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -7,13 +7,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from worldsize.commands.marks_file import MarksFile, RankStep, lines_of
+from worldsize.commands.marks_file import MarksFile, RankStep, lines_of, write_lines
 from worldsize.commands.tree import hooked
 from worldsize.commands.turn_clock import TurnClock
 from worldsize.config.redact import safe_command
 from worldsize.errors import OutputError, UsageError
 from worldsize.measure.machine import provenance
-from worldsize.results.files import append_lines, cell_folder, line_of
+from worldsize.results.files import cell_folder
 from worldsize.results.folder import write_cell, write_study
 from worldsize.results.records import CellRecord, StudyRecord
 from worldsize.study.command_facts import SEEN_AS, Told, facts_of_told, notices_of
@@ -95,20 +95,10 @@ def _write(out: Path, cell_id: str, files: dict[int, MarksFile]) -> int:
     blocks = _blocks(taken[min(taken)])
     clock = TurnClock([min(steps[0].begin_ns for steps in taken.values()) if count else 0])
     folder = cell_folder(out, cell_id)
-    folder.mkdir(parents=True)
     for rank, steps in taken.items():
-        lines: dict[str, list[bytes]] = {"jsonl": [], "spans.jsonl": []}
         for number, (begin, end) in enumerate(blocks):
             place = {"session": 0, "block": number, "launch": 0, "first": -1, "timed": begin >= WARMUP_STEPS}
-            for contents in lines_of(steps[begin:end], clock, place):
-                for kept, content in zip(lines.values(), contents, strict=False):
-                    kept.append(line_of(content))
-        for suffix, content_lines in lines.items():
-            file = os.open(folder / f"rank{rank}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                append_lines(file, content_lines)
-            finally:
-                os.close(file)
+            write_lines(folder, rank, lines_of(steps[begin:end], clock, place))
     sizes = [step.samples for step in taken[min(taken)]]
     return max(1, max(set(sizes), key=sizes.count)) if sizes else 1
 
