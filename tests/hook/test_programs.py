@@ -50,7 +50,7 @@ BROKEN: dict[str, tuple[str, str, int]] = {
         0,
     ),
     "it cannot write its facts": (
-        "import _worldsize_hook.program as ours\ndef fails(*_): raise ValueError('no boot')\nours._own_modules = fails\n",
+        "import _worldsize_hook.program as ours\ndef fail(*_): raise ValueError('no boot')\nours._own_modules = fail\n",
         "ValueError: no boot",
         1,
     ),
