@@ -82,7 +82,7 @@ class Loop:
         program = Program(str(folder))
         found = self._per_step(self._steps(self.batches, lambda: None))
         program.watch.close()
-        program._stream.forget()  # what no program needs, which ends with its hook
+        program._stream.close()  # what no program needs, which ends with its hook
         return found
 
     def traceml(self) -> float:

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from worldsize.commands.marks_file import MarksFile, RankStep
-from worldsize.hook.marks import PHASES, RECORD, ROOM
+from worldsize.hook.marks import PHASES, ROOM_BYTES, WORDS
 from worldsize.hook.stream import Stream
+
+
+ROOM = ROOM_BYTES // WORDS.size
+"""Records that a file gets room for at a time."""
 
 
 @dataclass
@@ -75,7 +79,7 @@ def test_a_file_of_several_rooms_is_read_as_it_comes(tmp_path: Path) -> None:
     found.read()
     taken += found.take(len(found.steps))
     assert as_written(taken) == written.steps
-    assert path.stat().st_size == 4 * ROOM * RECORD.size
+    assert path.stat().st_size == 4 * ROOM_BYTES
     ends = np.array([moment for step in taken for moment in moments(step)])
     assert (np.diff(ends) >= 0).all()
     assert all(message.done_ns is not None for step in taken for message in step.messages)
@@ -92,7 +96,6 @@ def test_a_step_of_more_marks_than_a_room_is_whole(tmp_path: Path, rooms: float)
         written.step(1, ["other"], [])
         written.step(2, ["forward", "other"] * int(rooms * ROOM / 2), [])
         for _ in range(4):
-            written.stream._keep_ns = 0  # as if the next step were 2 ms later
             written.step(3, ["backward"], [5])
     found = MarksFile(path)
     found.read()
@@ -104,11 +107,10 @@ def test_a_record_that_is_half_written_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "rank0.1.marks"
     with writing(path) as written:
         written.step(1, ["other"], [])
-        written.stream._keep_ns = 0
         written.step(2, ["other"], [])
     whole = path.read_bytes()
-    last = next(at for at in range(0, len(whole), RECORD.size) if whole[at + RECORD.size - 1] == 0)
-    for cut in range(1, RECORD.size):
+    last = next(at for at in range(0, len(whole), WORDS.size) if whole[at + WORDS.size - 1] == 0)
+    for cut in range(1, WORDS.size):
         begun = bytearray(whole)
         begun[last : last + cut] = b"\xff" * cut
         path.write_bytes(begun)
@@ -127,12 +129,10 @@ def test_a_message_that_is_done_in_a_later_step_belongs_to_its_own(tmp_path: Pat
         written.step(1, [], [])
         token = written.stream.issued("all_gather_of_some_ranks", 7, blocking=True)
         written.step(1, [], [])
-        written.stream._keep_ns = 0
         written.step(1, [], [])
         found.read()
         assert [each.done_ns for each in found.steps[1].messages] == [None]
         written.stream.done(token)
-        written.stream._keep_ns = 0
         written.step(1, [], [])
     found.read()
     [message] = found.steps[1].messages

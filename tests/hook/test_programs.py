@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from hooked import TRAINING, Ran, ran
-from worldsize.hook.stream import SHORT_NS
 
 FORKS = """
 import multiprocessing
@@ -91,13 +90,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_of_a_program_that_is_killed_the_last_two_milliseconds_are_lost(tmp_path: Path) -> None:
-    """Of its steps: what ends later than that after the last that was written is written, too."""
+def test_of_a_program_that_is_killed_no_step_is_lost(tmp_path: Path) -> None:
     found = ran(tmp_path, TRAINING + KILLED)
     assert found.status == -signal.SIGKILL
     begun = json.loads(found.out)
     steps = found.marks().steps
-    lost = begun[len(steps) :]
-    assert not lost or lost[-1] <= steps[-1].end_ns + SHORT_NS
+    assert len(steps) == len(begun)
     assert [step.number for step in steps] == [*range(1, len(steps) + 1)]
     assert all(begin <= step.end_ns for begin, step in zip(begun, steps, strict=False))

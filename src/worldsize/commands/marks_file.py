@@ -13,8 +13,8 @@ from worldsize.commands.turn_clock import TurnClock
 from worldsize.hook import marks
 from worldsize.results.files import append_lines, line_of
 
-RECORD = np.dtype([("ns", "<i8"), ("value", "<i8"), ("token", "<u4"), ("kind", "<u2"), ("flags", "u1"), ("type", "u1")])
-assert RECORD.itemsize == marks.RECORD.size
+RECORD = np.dtype(list(marks.FIELDS))
+assert RECORD.itemsize == marks.WORDS.size
 
 
 @dataclass
@@ -89,23 +89,12 @@ class MarksFile:
             self._take(kind, flags, what, token, ns, value)
 
     def _records(self) -> tuple[NDArray[Any], int]:
-        """The records that are there and not read, and where they end.
-
-        Rooms are filled in order; what did not fit into the rest of one is in the next, and zeros are left of it.
-        """
-        found, at, size = [], self._read, RECORD.itemsize
+        """The records that are there and not read, and where they end: at a zero, or at the end of the file."""
         with self.path.open("rb") as file:
-            while True:
-                rest = marks.ROOM - at % marks.ROOM
-                file.seek(at * size)
-                raw = np.frombuffer(file.read(rest * size), RECORD)
-                used = len(raw) if raw["type"].all() else int(np.argmin(raw["type"] != 0))
-                found.append(raw[:used])
-                file.seek((at + rest) * size)
-                following = np.frombuffer(file.read(size), RECORD)
-                if not (len(following) and following["type"][0]):
-                    return np.concatenate(found), at + used
-                at += rest
+            file.seek(self._read * RECORD.itemsize)
+            raw = np.frombuffer(file.read(), RECORD)
+        used = len(raw) if raw["type"].all() else int(np.argmin(raw["type"] != 0))
+        return raw[:used], self._read + used
 
     def _take(self, kind: int, flags: int, what: int, token: int, ns: int, value: int) -> None:
         step = self._step

@@ -73,6 +73,8 @@ class Collectives:
         """How many collectives of the step were not seen; the next one begins."""
         now = numbered()
         unseen = now - self._before - self._accounted
+        if not now:  # nothing was joined
+            return 0
         self.seen += self._accounted
         self._before, self._accounted = now, 0
         if unseen <= 0:

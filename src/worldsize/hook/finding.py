@@ -39,6 +39,9 @@ LOOKING_STEPS = 2
 """So many first steps are looked at to their end, for their models; later ones until a model is called for a loss, as a
 hook on every module takes a microsecond a call."""
 
+_EVERYWHERE: Any = modules._global_forward_pre_hooks
+"""Where `register_module_forward_pre_hook` hangs hooks on all modules, which takes ten times as long."""
+
 
 class Finder:
     """Tells a watch of what a script does, until `close` of the watch."""
@@ -54,15 +57,13 @@ class Finder:
         """Of the largest loader that was used."""
         self.steps = 0
         """Those that are over."""
-        self._training: int | None = None
-        """The thread that steps the optimizer."""
         self._feeds_training: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         """Loader → whether a backward has followed its batches; absent where that is not known."""
         patches = watch.patches
         patches.replace(DataLoader, "__iter__", self._feeding(DataLoader.__iter__))
         patches.replace(DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__))
         self._name_stretches()
-        self._everywhere: int | None = None
+        self._looking = self._called
         self.look_everywhere()
         patches.on_close(self.look_nowhere)
         Compiled(watch, self, patches)
@@ -93,28 +94,26 @@ class Finder:
 
     def look_everywhere(self) -> None:
         """See the call of any module, from the begin of each step on, until a model is called for a loss."""
-        if self._everywhere is None:
-            self._everywhere = _hang(self._called)
+        _EVERYWHERE[id(self)] = self._looking
 
     def look_nowhere(self) -> bool:
         """See no module but those that are known, until `look_everywhere`; whether it looked."""
-        if self._everywhere is None:
-            return False
-        _take_off(self._everywhere)
-        self._everywhere = None
-        return True
+        return _EVERYWHERE.pop(id(self), None) is not None
 
-    @never_raises
-    def stepped(self) -> None:
-        """A step is over; after some all models are known."""
+    def stepped(self) -> int:
+        """A step is over; returns how many are."""
         self.steps += 1
-        self._training = get_ident()
-        self.look_everywhere()
+        _EVERYWHERE[id(self)] = self._looking
+        return self.steps
 
-    @never_raises
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Before any module is called: a model that is known has a hook of its own."""
-        if module not in self._known and self._found(module):
+        if module not in self._known:
+            self._look_at(module, args)
+
+    @never_raises
+    def _look_at(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._found(module):
             self.watch.patches.before_call(module, self._for_a_loss)
             self._for_a_loss(module, args, {})
 
@@ -140,8 +139,8 @@ class Finder:
     def _for_a_loss(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Where several models train, as in a GAN, samples are those of the first that is called.
         first = module is self.models[0]
-        self.watch.before_forward(module, args if first else (), kwargs if first else {})
-        if self.steps >= LOOKING_STEPS and trains(module):
+        training = self.watch.before_forward(module, args if first else (), kwargs if first else {})
+        if training and self.steps >= LOOKING_STEPS:
             self.look_nowhere()
 
     def _wrapping(self, original: Any) -> Any:
@@ -185,7 +184,7 @@ class Finder:
 
     def beside(self) -> bool:
         """Whether this is another thread than the one that trains: what it waits for holds up no step."""
-        return self._training not in (None, get_ident())
+        return self.watch.training_thread not in (None, get_ident())
 
     @never_raises
     def saw_use(self, loader: Any, *, trained: bool) -> None:
@@ -234,14 +233,3 @@ class Feeding:
         watch.fetched(batch, self._name)
         self._name, self._fed_at = "data_wait", watch.backwards
         return batch
-
-
-def _hang(hook: Any) -> int:
-    """Hang a hook on all modules, as `register_module_forward_pre_hook` does, in a tenth of the time."""
-    number = id(hook)
-    modules._global_forward_pre_hooks[number] = hook
-    return number
-
-
-def _take_off(number: int) -> None:
-    modules._global_forward_pre_hooks.pop(number, None)

@@ -6,11 +6,13 @@ Written by stream.py in the program, read by commands/marks_file.py.
 import signal
 import struct
 
-RECORD = struct.Struct("<qqIHBB")
-"""moment (ns of CLOCK_MONOTONIC), value, token, kind, flags, type. The type is written last: one that is not 0 says
-that all of the record is there, also where the program was stopped in the middle of it."""
-ROOM = 2**16
-"""Records for which a file gets room at a time: a multiple of the machine's pages."""
+FIELDS = (("ns", "<i8"), ("value", "<i8"), ("token", "<u4"), ("kind", "<u2"), ("flags", "u1"), ("type", "u1"))
+"""Of a record: a moment of CLOCK_MONOTONIC, and what happened then; as numpy reads them."""
+WORDS = struct.Struct("<qqQ")
+"""The same as it is written: the last four fields are one word, which `word_of` makes. It is written last: a type that
+is not 0 says that all of the record is there, also where the program was stopped in the middle of it."""
+ROOM_BYTES = 2**16 * WORDS.size
+"""How much a file grows at a time: a multiple of the machine's pages."""
 STRETCH, ISSUED, READY, DONE, STEP, GARBAGE, BEGIN = range(1, 8)
 """A stretch ends (kind: its place in PHASES) · a message is issued (kind: its place in KINDS, token, value: bytes) ·
 its bucket was ready (token) · it is done (token) · a step ends (flags: INTERRUPTED, kind: collectives that were not
@@ -55,3 +57,8 @@ FOLDER_VARIABLE = "WORLDSIZE_HOOK"
 """Names the folder that the marks go to; without it the hook does nothing."""
 ONE_FILE = "rank{rank}.{pid}"
 """Name of a rank's file of marks, with `.marks` or `.json` (facts) behind it."""
+
+
+def word_of(mark: int, *, token: int = 0, kind: int = 0, flags: int = 0) -> int:
+    """Return the last word of a record of this type; token at most 32 bits, kind 16, flags 8."""
+    return token | kind << 32 | flags << 48 | mark << 56

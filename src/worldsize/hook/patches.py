@@ -54,7 +54,7 @@ class Patches:
                 if id(value) in wanted:
                     self.replace(module, name, wanted[id(value)])
 
-    def before_call(self, module: nn.Module, call: Callable[..., None]) -> None:
+    def before_call(self, module: nn.Module, call: Callable[..., object]) -> None:
         """Do this before each call of a module, with the module, its arguments and its keywords."""
         compiled = getattr(module, "_compiled_call_impl", None)
         if compiled is None:
@@ -104,7 +104,7 @@ def put_back(replacement: Replacement) -> None:
 class Hook:
     """A hook on a module whose copies do nothing: a loop may copy its model, or save it whole, while it is metered."""
 
-    def __init__(self, call: Callable[..., None] | None = None) -> None:
+    def __init__(self, call: Callable[..., object] | None = None) -> None:
         self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:

@@ -56,15 +56,15 @@ class Program:
         return os.path.join(self._folder, name)
 
     def _stepped(self, samples: int, epoch: int) -> None:
-        finder = self.finder
-        finder.stepped()
-        if finder.steps == 1:
-            self._open()
-        if finder.steps <= WARMUP_STEPS:
-            self.watch.collectives.forget()
-            self.watch.unseen = 0
-        self._stream.stepped(finder.steps, samples, self.watch.unseen, interrupted=self.watch.interrupted)
-        if finder.steps in TOLD_STEPS or time.monotonic() > self._tell_s:
+        watch = self.watch
+        steps = self.finder.stepped()
+        if steps <= WARMUP_STEPS:
+            watch.collectives.forget()
+            watch.unseen = 0
+            if steps == 1:
+                self._open()
+        self._stream.stepped(steps, samples, watch.unseen, interrupted=watch.interrupted)
+        if time.monotonic() > self._tell_s or steps in TOLD_STEPS:
             self._write_facts()
             self._tell_s = time.monotonic() + TELL_S
 
@@ -116,7 +116,7 @@ class Program:
 
     def _forget(self) -> None:
         """A process that was forked is no rank."""
-        self._stream.forget()
+        self._stream.close()
         self.watch.broken = True
         self.watch.collectives.active = False
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 def leading(value: Any) -> int:
     """The first dimension of the first tensor in a batch of any structure; 0 without one."""
     if isinstance(value, Tensor) and value.dim():
-        return value.shape[0]
+        return value.size(0)
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor) and value[0].dim():  # nearly always
-        return value[0].shape[0]
+        return value[0].size(0)
     return next((each.shape[0] for each in tensors(value) if each.dim()), 0)
 
 

@@ -1,4 +1,4 @@
-"""The marks of a rank, in memory that is its file: whoever kills the program loses 2 ms of steps, or the present one.
+"""The marks of a rank, in memory that is its file: whoever kills the program loses none of them.
 
 A system call a step would take 6 µs of it. Room is asked for in advance, so that a full disk is an error here, and no
 SIGBUS in the program.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-import struct
+import threading
+from collections.abc import Iterator
 from itertools import count
 from time import monotonic_ns
 from typing import Any
@@ -25,37 +26,33 @@ from .marks import (
     OF_SOME_RANKS,
     PHASES,
     READY,
-    RECORD,
-    ROOM,
+    ROOM_BYTES,
     SOME_RANKS,
     STEP,
     STRETCH,
+    WORDS,
+    word_of,
 )
 
-SHORT_NS = 2_000_000
-"""Steps that end within this time are written together: to write takes a third of the 20 µs that a step may cost."""
 LONG_NS = 1_000_000
 """Garbage that is collected in less time than this is not noted."""
-_PHASE = {name: place for place, name in enumerate(PHASES)}
+_STRETCHES = {name: word_of(STRETCH, kind=place) for place, name in enumerate(PHASES)}
+_STEP = word_of(STEP)
 _KIND = {name: place for place, name in enumerate(KINDS)}
-FIELDS = 6
-"""Of a record."""
-_PACKS: dict[int, struct.Struct] = {}
-"""What packs so many records at once."""
+_pack_into = WORDS.pack_into
 
 
 class Stream:
-    """Takes the marks of a `Watch`, on the host's monotonic clock; writes them once a step."""
+    """Takes the marks of a `Watch`, on the host's monotonic clock."""
 
     def __init__(self) -> None:
         self.watching = False
         """Whether marks are taken: not before `open`, as only after a step it is known which rank this is."""
         self._file = -1
-        self._end = self._used = self._keep_ns = self._begun_ns = 0
-        self._room: Any = None
-        self._marks: list[int] = []
-        """Fields of the records since the last step; threads of a backend add theirs too, a whole record at a time."""
-        self._add = self._marks.extend
+        self._end = self._begun_ns = 0
+        self._room: tuple[Any, Iterator[int]] = (None, count())
+        """The part of the file that is being filled, and where each of its records goes."""
+        self._lock = threading.Lock()
         self._tokens = count()
         self._last_gradient: int | None = None
         self._collecting_ns = 0
@@ -64,20 +61,12 @@ class Stream:
         """Take marks from now on, and write them there; raises OSError where that cannot be."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._room = self._next_room()
-        self._add((self._begun_ns, 0, 0, 0, 0, BEGIN))
+        self._put(self._begun_ns, 0, word_of(BEGIN))
         gc.callbacks.append(self._collected)
         self.watching = True
 
     def close(self) -> None:
-        """Write what is left; take no more."""
-        if self.watching:
-            self.watching = False
-            gc.callbacks.remove(self._collected)
-            while self._marks:
-                self._keep()
-
-    def forget(self) -> None:
-        """Take and write nothing any more: of a process that was forked, whose marks these are not."""
+        """Take no more; also in a process that was forked, whose marks these are not."""
         self.watching = False
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
@@ -93,27 +82,30 @@ class Stream:
     def stepped(self, number: int, samples: int, unseen: int, *, interrupted: bool) -> None:
         """Mark that a step ends, with what is known of it."""
         if self.watching:
-            now_ns = monotonic_ns()
-            self._add((now_ns, samples, number, min(unseen, 0xFFFF), INTERRUPTED if interrupted else 0, STEP))
-            if now_ns > self._keep_ns:
-                self._keep()
-                self._keep_ns = now_ns + SHORT_NS
+            word = _STEP | number
+            if unseen or interrupted:
+                word |= word_of(0, kind=min(unseen, 0xFFFF), flags=INTERRUPTED if interrupted else 0)
+            self._put(monotonic_ns(), samples, word)
 
     def stretch(self, name: str) -> None:
         """Mark that a stretch of the step ends."""
         if self.watching:
-            self._add((monotonic_ns(), 0, 0, _PHASE[name], 0, STRETCH))
+            self._put(monotonic_ns(), 0, _STRETCHES[name])
+
+    def backward_begins(self, before: str) -> None:
+        """Mark that a backward begins, and so ends the stretch before it."""
+        self._last_gradient = None
+        self.stretch(before)
 
     def backward_over(self) -> None:
         """Mark that a backward ends; since its last gradient the rank has computed nothing."""
         last, self._last_gradient = self._last_gradient, None
         if self.watching:
             if last is not None:
-                self._add((last, 0, 0, _PHASE["backward"], 0, STRETCH))
-            name = "backward" if last is None else "after_backward"
-            self._add((monotonic_ns(), 0, 0, _PHASE[name], 0, STRETCH))
+                self._put(last, 0, _STRETCHES["backward"])
+            self._put(monotonic_ns(), 0, _STRETCHES["backward" if last is None else "after_backward"])
 
-    def last_gradient(self, mark: int | None) -> None:
+    def last_gradient(self, mark: int) -> None:
         """Take a mark as that of the last gradient so far."""
         self._last_gradient = mark
 
@@ -129,35 +121,37 @@ class Stream:
             if kind.endswith(OF_SOME_RANKS):
                 flags, plain = flags | SOME_RANKS, kind[: -len(OF_SOME_RANKS)]
             if ready is not None:
-                self._add((ready, 0, token, 0, 0, READY))
-            self._add((monotonic_ns(), payload_bytes, token, _KIND.get(plain, 0), flags, ISSUED))
+                self._put(ready, 0, word_of(READY, token=token))
+            word = word_of(ISSUED, token=token, kind=_KIND.get(plain, 0), flags=flags)
+            self._put(monotonic_ns(), payload_bytes, word)
         return token
 
     def done(self, token: int) -> None:
         """Mark that a message is done; called by threads of the backend as well."""
         if self.watching:
-            self._add((monotonic_ns(), 0, token, 0, 0, DONE))
+            self._put(monotonic_ns(), 0, word_of(DONE, token=token))
 
     def _collected(self, phase: str, _: dict[str, Any]) -> None:
         if phase == "start":
             self._collecting_ns = monotonic_ns()
         elif self.watching and monotonic_ns() - self._collecting_ns > LONG_NS:
-            self._add((monotonic_ns(), self._collecting_ns, 0, 0, 0, GARBAGE))
+            self._put(monotonic_ns(), self._collecting_ns, word_of(GARBAGE))
 
-    def _keep(self) -> None:
-        """Put what there is by now into the file, in one call."""
-        marks = self._marks[: ROOM * FIELDS]
-        del self._marks[: len(marks)]
-        number = len(marks) // FIELDS
-        if self._used + number > ROOM:
-            self._used, self._room = 0, self._next_room()
-        pack = _PACKS.get(number) or _PACKS.setdefault(number, struct.Struct("<" + RECORD.format[1:] * number))
-        pack.pack_into(self._room, self._used * RECORD.size, *marks)
-        self._used += number
+    def _put(self, moment_ns: int, value: int, word: int) -> None:
+        """Write a record; threads of a backend do so as well, each where no other one does."""
+        room = self._room
+        at = next(room[1])
+        while at >= ROOM_BYTES:
+            with self._lock:
+                if self._room is room:
+                    self._room = self._next_room()
+            room = self._room
+            at = next(room[1])
+        _pack_into(room[0], at, moment_ns, value, word)
 
-    def _next_room(self) -> mmap.mmap:
+    def _next_room(self) -> tuple[mmap.mmap, Iterator[int]]:
         """Map the next part of the file; raises OSError where the disk is full."""
-        begin, length = self._end, ROOM * RECORD.size
-        os.posix_fallocate(self._file, begin, length)
-        self._end += length
-        return mmap.mmap(self._file, length, offset=begin)
+        begin = self._end
+        os.posix_fallocate(self._file, begin, ROOM_BYTES)
+        self._end += ROOM_BYTES
+        return mmap.mmap(self._file, ROOM_BYTES, offset=begin), count(0, WORDS.size)

@@ -42,6 +42,9 @@ class Marks(Protocol):
     def stretch(self, name: str) -> None:
         """Mark that a stretch of the step ends, by its name in marks.PHASES."""
 
+    def backward_begins(self, before: str) -> None:
+        """Mark that a backward begins, and so ends the stretch before it."""
+
     def backward_over(self) -> None:
         """Mark that a backward ends; since its last gradient the rank has computed nothing."""
 
@@ -49,7 +52,7 @@ class Marks(Protocol):
         """Mark that a bucket has all of its gradients."""
 
     def last_gradient(self, mark: Any) -> None:
-        """Take a mark as that of the last gradient so far; None before a backward."""
+        """Take a mark as that of the last gradient so far."""
 
     def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Any = None) -> int:
         """Mark that a message is issued; returns its token."""
@@ -86,7 +89,7 @@ class Watch:
         """Of batches that were fetched and not used yet."""
         self._evaluating = False
         """Whether what happens now is part of an evaluation, or of other calls of a model that are not for a loss."""
-        self._training_thread: int | None = None
+        self.training_thread: int | None = None
         """The thread that steps the optimizer."""
         self.further_optimizers: list[Optimizer] = []
         """Those that stepped beside the first."""
@@ -160,7 +163,7 @@ class Watch:
     @contextmanager
     def named(self, name: str) -> Iterator[None]:
         """Mark what the training thread does in this context as a stretch of this name; the outermost counts."""
-        if self.broken or not self._begun or self.within or get_ident() != self._training_thread:
+        if self.broken or not self._begun or self.within or get_ident() != self.training_thread:
             yield
             return
         self._stretch("forward" if self._forwarded else "other")
@@ -200,9 +203,10 @@ class Watch:
 
     def _use_batch(self) -> None:
         """The batch that was fetched is trained on."""
-        samples, self._waiting_samples = self._waiting_samples, 0
-        self._count(samples, OF_BATCHES)
-        self._fed_samples |= samples > 0
+        if self._waiting_samples:
+            self.samples += self._waiting_samples
+            self.samples_from = OF_BATCHES
+            self._waiting_samples, self._fed_samples = 0, True
 
     @never_raises
     def fed_out(self) -> None:
@@ -227,7 +231,7 @@ class Watch:
     @never_raises
     def forward(self, batch: Any) -> None:
         """The loop is about to compute the loss of this batch, perhaps without calling the model."""
-        if self._begun:
+        if self._begun and not self._forwarded:
             self._forward_begins(batch, OF_BATCHES)
 
     @never_raises
@@ -261,23 +265,22 @@ class Watch:
         self._begun, self._trained = False, True
         self.finished(self.samples, self.epoch)
 
-    def _count(self, samples: int, how: str) -> None:
-        self.samples += samples
-        if samples:
-            self.samples_from = how
-
-    @never_raises
-    def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A model is about to be called."""
-        if not (trains(model) and torch.is_grad_enabled()):
-            self.evaluating()
-            return
-        if self._in_backward:  # activations that were not kept are computed again
-            return
-        if not self._begun and not self.fed:
-            self._begin()
-        if self._begun:
-            self._forward_begins(args or kwargs, "the first dimension of the first tensor that the model takes")
+    def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """A model is about to be called; returns whether to train it."""
+        try:
+            if not ((model.training or trains(model)) and torch.is_grad_enabled()):
+                self.evaluating()
+                return False
+            if self._in_backward:  # activations that were not kept are computed again
+                return True
+            if not self._begun and not self.fed:
+                self._begin()
+            if self._begun and not self._forwarded:
+                self._forward_begins(args or kwargs, "the first dimension of the first tensor that the model takes")
+            return True
+        except Exception as error:
+            self.fail(error)
+            return False
 
     @never_raises
     def before_function(self) -> None:
@@ -289,73 +292,85 @@ class Watch:
     @never_raises
     def after_function(self, given: Any) -> None:
         """It has computed a loss."""
-        if self._begun:
+        if self._begun and not self._forwarded:
             self._forward_begun(given, "the first dimension of the first tensor that the compiled function takes")
 
     def _forward_begins(self, given: Any, how: str) -> None:
-        if not self._forwarded:
-            self._stretch("other")
-            self._evaluating = False
+        """The model is called for a loss, for which a loop may call it several times."""
+        self.timeline.stretch("evaluation" if self._evaluating else "other")
+        self._evaluating = False
         self._forward_begun(given, how)
 
     def _forward_begun(self, given: Any, how: str) -> None:
-        if not self._forwarded:  # a loop may call its model several times for one loss
-            self._use_batch()
-            if not self._fed_samples:
-                self._count(leading(given), how)
         self._forwarded = self._worked = True
+        if self._waiting_samples:
+            self._use_batch()
+        if not self._fed_samples and (samples := leading(given)):
+            self.samples += samples
+            self.samples_from = how
 
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> None:
-            outermost, self._in_backward = not self._in_backward, True
-            if outermost:
+            if self._in_backward or self.broken:
+                return original(*args, **kwargs)
+            self._in_backward = True
+            try:
                 self._backward_begins()
+            except Exception as error:
+                self.fail(error)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._in_backward = not outermost
-                if outermost:
-                    self._backward_ends()
+                self._in_backward = False
+                if self._begun:
+                    try:
+                        self.timeline.backward_over()
+                    except Exception as error:
+                        self.fail(error)
 
         return backward
 
-    @never_raises
     def _backward_begins(self) -> None:
         self.backwards += 1
         if self._begun:
-            self._stretch("forward" if self._forwarded else "other")
+            name = "forward" if self._forwarded else "other"
+            self.timeline.backward_begins("evaluation" if self._evaluating else name)
             self._evaluating = False
-            self.timeline.last_gradient(None)
-            self._use_batch()
+            if self._waiting_samples:
+                self._use_batch()
         self._forwarded, self._worked = False, True
 
-    @never_raises
-    def _backward_ends(self) -> None:
-        if self._begun:
-            self.timeline.backward_over()
-
-    @never_raises
     def _before_optimizer(self, *_: Any) -> None:
         if self._begun:
-            self._stretch("other")
-            self._evaluating = False
+            try:
+                self.timeline.stretch("evaluation" if self._evaluating else "other")
+                self._evaluating = False
+            except Exception as error:
+                self.fail(error)
 
-    @never_raises
     def _after_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
+        if not self.broken:
+            try:
+                self._optimizer_stepped(optimizer)
+            except Exception as error:
+                self.fail(error)
+
+    def _optimizer_stepped(self, optimizer: Optimizer) -> None:
         if self._begun:
             self.timeline.stretch("optimizer")
-        if self._feeding_thread not in (None, get_ident()) and not self.by_optimizer:
+        self.training_thread = get_ident()
+        if not self.by_optimizer and self._feeding_thread not in (None, self.training_thread):
             raise RuntimeError(
                 "batches are fetched outside the training thread: wrap what the training thread iterates"
             )
-        self.optimizer = self.optimizer or optimizer
+        if self.optimizer is None:
+            self.optimizer = optimizer
         if optimizer is not self.optimizer:  # a second one, as of a GAN: its step belongs to that of the first
             if optimizer not in self.further_optimizers:
                 self.further_optimizers.append(optimizer)
             return
         self._stepped = True
-        self._training_thread = get_ident()
         if not self.fed:
             if self._begun:
                 self._finish()

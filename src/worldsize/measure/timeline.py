@@ -111,9 +111,14 @@ class Timeline:
         """The step ends."""
         self.end(Phase.END)
 
-    def last_gradient(self, mark: Mark | None) -> None:
-        """Take a mark as that of the last gradient so far; None before a backward."""
+    def last_gradient(self, mark: Mark) -> None:
+        """Take a mark as that of the last gradient so far."""
         self._last_gradient = mark
+
+    def backward_begins(self, before: str) -> None:
+        """Mark that a backward begins, and so ends the stretch before it."""
+        self._last_gradient = None
+        self.stretch(before)
 
     def backward_over(self) -> None:
         """A backward ends; since its last gradient the rank has computed nothing."""
