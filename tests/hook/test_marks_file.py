@@ -13,7 +13,6 @@ from worldsize.commands.marks_file import MarksFile, RankStep
 from worldsize.hook.marks import PHASES, ROOM_BYTES, WORDS
 from worldsize.hook.stream import Stream
 
-
 ROOM = ROOM_BYTES // WORDS.size
 """Records that a file gets room for at a time."""
 
