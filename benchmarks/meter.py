@@ -30,11 +30,11 @@ HOOK_STEP_LIMIT_US, HOOK_COLLECTIVE_LIMIT_US = 20.0, 10.0
 def run(data_dir: str | None) -> None:
     """Measure and print; exits never, for a limit that is exceeded is a result."""
     say("")
-    alone = _blocks(1)
+    alone = _blocks(joined=False)
     step, hook, profiler = (_more(alone, name, "bare") for name in ("meter", "hook", "profiler"))
     traced = _traced()
-    together = _blocks(2)
-    message, hook_message = (_of_message(together, alone, name) for name in ("meter", "hook"))
+    joined = _blocks(joined=True)
+    message, hook_message = (_of_message(joined, alone, name) for name in ("meter", "hook"))
     print("a meter in a loop, one process; loops in turn, 95 % intervals")
     print(f"  {_us(step)} µs a step with five stretches and six parameters (asked: at most {STEP_LIMIT_US:g})")
     print(f"  {step.value / STEP_S:.3%} of a step of 50 ms (asked: at most {LIMIT:.1%})")
@@ -42,7 +42,7 @@ def run(data_dir: str | None) -> None:
     print(f"  torch.profiler, 5 of 100 steps active: {_us(profiler)} µs a step")
     told = "not measured: it cannot be installed here" if traced is None else f"{_us(traced)} µs a step"
     print(f"  TraceML, its context around each step: {told}")
-    print(f"  {_us(message)} µs a collective between two processes (asked: at most {COLLECTIVE_LIMIT_US:g})")
+    print(f"  {_us(message)} µs a collective, in a group of one rank (asked: at most {COLLECTIVE_LIMIT_US:g})")
     print(f"  the hook of a study: {_us(hook_message)} µs a collective (asked: at most {HOOK_COLLECTIVE_LIMIT_US:g})")
     found = {"step_s": step, "hook_step_s": hook, "profiler_step_s": profiler}
     found |= {"collective_s": message, "hook_collective_s": hook_message}
@@ -50,19 +50,23 @@ def run(data_dir: str | None) -> None:
     keep("meter", {name: value.model_dump() for name, value in found.items()})
 
 
-def _of_message(together: dict[str, Any], alone: dict[str, list[float]], name: str) -> Estimate:
+def _of_message(joined: dict[str, Any], alone: dict[str, list[float]], name: str) -> Estimate:
     """What a collective takes longer, of a step with several: without what the step itself does."""
-    per_step = np.array(together[name]) - np.array(together["bare"])
+    per_step = np.array(joined[name]) - np.array(joined["bare"])
     one_step = float(np.mean(np.array(alone[name]) - np.array(alone["bare"])))
-    return mean_estimate((per_step - one_step) / together["messages"])
+    return mean_estimate((per_step - one_step) / joined["messages"])
 
 
-def _blocks(workers: int) -> dict[str, Any]:
-    """Seconds a step of each variant, block by block; what `metered_loop.py` says."""
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers))
+def _blocks(*, joined: bool) -> dict[str, Any]:
+    """Seconds a step of each variant, block by block; what `metered_loop.py` says.
+
+    `joined`: with collectives, in a group of one rank. Between two, each call waits for the other rank, by more and less
+    than a hook takes.
+    """
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).parent / "metered_loop.py"
-        command = [sys.executable, *(torchrun if workers > 1 else ()), str(script), folder, str(BLOCKS)]
+        command = [sys.executable, *(torchrun if joined else ()), str(script), folder, str(BLOCKS)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # torch's profiler says a lot
         if done.returncode:
             raise RuntimeError(done.stderr)

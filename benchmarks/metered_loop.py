@@ -20,12 +20,12 @@ import worldsize
 from worldsize.hook.program import Program
 
 STEPS = 1500
-TOGETHER = 100
-"""Steps of two processes: their collectives take most of the time."""
+JOINED_STEPS = 300
+"""Steps with collectives, which take most of the time."""
 FIRST = 10
 """Steps that are not timed: in them the folder is opened and the hooks are hung, once a run."""
 MESSAGES = 20
-"""All-reduces of a step between two processes, of 1 KiB."""
+"""All-reduces of a step in a process group, of 1 KiB."""
 
 
 class Loop:
@@ -33,11 +33,11 @@ class Loop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.together = dist.is_initialized()
+        self.joined = dist.is_initialized()
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
         self.optimizer = torch.optim.AdamW(self.model.parameters())
-        self.batches = [torch.randn(32, 64) for _ in range(TOGETHER if self.together else STEPS)]
+        self.batches = [torch.randn(32, 64) for _ in range(JOINED_STEPS if self.joined else STEPS)]
         self.message = torch.zeros(256)
         self.runs = 0
 
@@ -56,7 +56,7 @@ class Loop:
 
     def _step(self, batch: torch.Tensor) -> None:
         self.model(batch).square().mean().backward()
-        if self.together:
+        if self.joined:
             for _ in range(MESSAGES):
                 dist.all_reduce(self.message)
         self.optimizer.step()
@@ -78,7 +78,7 @@ class Loop:
         """The same watched as a command of a study is: by the hook in it, which writes its marks."""
         self.runs += 1
         folder = self.folder / f"run{self.runs}"
-        folder.mkdir(exist_ok=True)  # two processes write into one
+        folder.mkdir()
         program = Program(str(folder))
         found = self._per_step(self._steps(self.batches, lambda: None))
         program.watch.close()
@@ -114,7 +114,7 @@ def main() -> None:
     loop = Loop(folder)
     variants = {"bare": loop.bare}
     variants |= {"traceml": loop.traceml} if traced else {"meter": loop.meter, "hook": loop.hook}
-    if not loop.together and not traced:
+    if not loop.joined and not traced:
         variants |= {"profiler": loop.profiler}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for block in range(-1, blocks):  # the first warms everything up
@@ -122,7 +122,7 @@ def main() -> None:
             found = variant()
             if block >= 0:
                 seconds[name].append(found)
-    if not loop.together or dist.get_rank() == 0:
+    if not loop.joined or dist.get_rank() == 0:
         (folder / "seconds.json").write_text(json.dumps({**seconds, "messages": MESSAGES}))
 
 
