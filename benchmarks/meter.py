@@ -60,8 +60,8 @@ def _of_message(joined: dict[str, Any], alone: dict[str, list[float]], name: str
 def _blocks(*, joined: bool) -> dict[str, Any]:
     """Seconds a step of each variant, block by block; what `metered_loop.py` says.
 
-    `joined`: with collectives, in a group of one rank. Between two, each call waits for the other rank, by more and less
-    than a hook takes.
+    `joined`: with collectives, in a group of one rank. Between two, each call waits for the other rank, which varies
+    by more than a hook takes.
     """
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
     with tempfile.TemporaryDirectory() as folder:

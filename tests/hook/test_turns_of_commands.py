@@ -45,9 +45,9 @@ def test_each_of_the_shortest_steps_has_a_length(tmp_path: Path) -> None:
     seconds: list[float] = []
     with running(tmp_path, f"{TRAINING}torch.set_num_threads(1)\nwhile True: step()") as command:
         for block in range(60):
-            assert command.wait_for_steps(4, LONG_S, idle)
+            assert command.wait_for_steps(4, LONG_S, LONG_S, idle)
             command.stop()
-            seconds += command.block(block, timed=True).step_s
+            seconds += command.block(block, most=1000, timed=True).step_s
             command.go_on()
     assert all(each > 0 for each in seconds)
 
@@ -56,12 +56,12 @@ def test_all_steps_are_there_and_nothing_between_them_is_left_out(tmp_path: Path
     seconds: list[float] = []
     with running(tmp_path, f"{TRAINING}while True: step(0.005)") as command:
         for block in range(10):
-            assert command.wait_for_steps(4, LONG_S, idle)
+            assert command.wait_for_steps(4, LONG_S, LONG_S, idle)
             command.stop()
             before = command.ranks[0].path.read_bytes()
             time.sleep(0.1)
             assert command.ranks[0].path.read_bytes() == before, "it stands still"
-            found = command.block(block, timed=block > 0)
+            found = command.block(block, most=1000, timed=block > 0)
             assert len(found.step_s) >= 4
             assert not found.over
             assert found.samples == 6

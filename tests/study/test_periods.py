@@ -1,5 +1,6 @@
 """Cells whose steps are not alike: whole periods are timed, and first steps of another kind are not (method.md §8)."""
 
+from math import lcm
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 from fake_cells import FakeExecutor, planned
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.blocks import BlockSizes, first_steps, period, profiled_steps, reference_every, warmup_steps
+from worldsize.study.blocks import (
+    RECURRING_S,
+    BlockSizes,
+    first_steps,
+    period,
+    profiled_steps,
+    reference_every,
+    warmup_steps,
+)
 from worldsize.study.plan import PlannedCell
 
 EVERY, FIRST = 7, 5
@@ -39,7 +48,7 @@ def test_warming_up_has_the_first_steps_and_a_period_behind_it() -> None:
 
 @given(st.floats(1e-4, 10), st.floats(0, 1e4), st.floats(0.1, 100), st.none() | st.integers(1, 60), st.booleans())
 def test_blocks_are_whole_periods(
-    step_s: float, left_s: float, round_s: float, block_steps: int | None, budgeted: bool
+    step_s: float, left_s: float, beside_s: float, block_steps: int | None, budgeted: bool
 ) -> None:
     settings = SETTINGS.model_copy(update={"block_steps": block_steps, "steps": None if budgeted else 100})
     cells = [apart(settings), planned("ddp", 2, settings)]
@@ -48,9 +57,24 @@ def test_blocks_are_whole_periods(
     steps_s = {cell.id: step_s for cell in cells}
     sizes.plan(steps_s, left_s)
     assert sizes.of(cells[0]) % EVERY == 0
-    sizes.fill(steps_s, list(steps_s), round_s=round_s, left_s=left_s)
+    sizes.fill(steps_s, list(steps_s), beside_s=beside_s, left_s=left_s)
     assert sizes.of(cells[0]) % EVERY == 0
     assert sizes.of(cells[0]) > 0
+
+
+@given(st.floats(1e-3, 1), st.floats(0, 1e3), st.lists(st.integers(1, 400), max_size=3))
+def test_blocks_are_whole_periods_of_what_a_command_does(step_s: float, left_s: float, periods: list[int]) -> None:
+    cell = planned("ddp", 2, SETTINGS)
+    sizes = BlockSizes(SETTINGS, [cell], budgeted=True)
+    sizes.saw_recurring(cell, periods, step_s)
+    sizes.saw_recurring(cell, [], step_s)  # a new launch
+    for decide in (sizes.plan, lambda step_s, left_s: sizes.fill(step_s, [cell.id], beside_s=0.1, left_s=left_s)):
+        decide({cell.id: step_s}, left_s)
+        assert sizes.of(cell) > 0
+        short = min(periods, default=1)
+        assert sizes.of(cell) % (short if short * step_s <= RECURRING_S else 1) == 0
+        if lcm(*periods) * step_s <= RECURRING_S:
+            assert sizes.of(cell) % lcm(*periods) == 0
 
 
 @pytest.mark.parametrize("step_s", [0.001, 0.05, 0.3, 2.0])

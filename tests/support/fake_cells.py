@@ -185,6 +185,9 @@ class FakeExecutor:
     _recorded: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
+    def launch(self, cells: Sequence[PlannedCell]) -> None:
+        """Do nothing: each is started when it is asked for."""
+
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         if turn.op != "verify" and self.stops_after != len(self.log):
             self.turns.append((cell.id, turn))

@@ -3,7 +3,7 @@
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ SELDOM_S = 0.1
 """The same at most."""
 STACK_S = 2.0
 """How long a process may take to leave its stack."""
+RECURRING = frozenset(("evaluation", "checkpoint", "restart"))
+"""What programs do every so many steps, by its name in hook.marks.PHASES."""
 IDLE_S = 1.0
 """How often somebody is told that a turn goes on."""
 
@@ -37,6 +39,8 @@ class Block:
     """Of the first rank in most of its steps."""
     over: bool
     """Whether the command has ended."""
+    recurring: list[int]
+    """After how many steps each kind of what a program does beside training came again, of those that did."""
     unseen: int
     """Collectives that were not seen."""
 
@@ -64,6 +68,8 @@ class RunningCommand:
     def __post_init__(self) -> None:
         self._end_ns: int | None = None
         self._goes_on = True
+        self._occurrences: dict[str, set[int]] = {}
+        """What the program does beside training → numbers of the steps in which it did."""
         self._waiting: dict[int, list[tuple[RankStep, dict[str, Any]]]] = {}
         self.clock.begin(time.monotonic_ns())
         self.trees: list[Tree] = []
@@ -123,22 +129,25 @@ class RunningCommand:
 
     def wait_for_first_step(self, limit_s: float, idle: Callable[[], None]) -> bool:
         """Wait until each rank has made a step, or the command is over; return False where the time is up first."""
-        return self._wait(self._all_stepped, limit_s, lambda: SELDOM_S / 2, idle)
+        return self._wait(self.stepped, limit_s, lambda: SELDOM_S / 2, idle)
 
-    def _all_stepped(self) -> bool:
-        """Whether each rank has ended its first step, and then told of itself."""
+    def stepped(self) -> bool:
+        """Return whether each rank has ended its first step, and then told of itself."""
         wanted = self.find_ranks()
         return 0 < wanted <= sum(len(each.look()) > 0 and each.facts() != {} for each in self.ranks.values())
 
-    def wait_for_steps(self, count: int, limit_s: float, idle: Callable[[], None]) -> bool:
-        """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up."""
+    def wait_for_steps(self, count: int, about_s: float, limit_s: float, idle: Callable[[], None]) -> bool:
+        """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up.
+
+        Fewer steps are enough where they have taken longer than `about_s`.
+        """
         begun_s = time.monotonic()
         made = 0
 
         def enough() -> bool:
             nonlocal made
             made = min((len(each.steps) + len(each.look()) for each in self.ranks.values()), default=0)
-            return made >= count
+            return made >= count or (made > 0 and time.monotonic() > begun_s + about_s)
 
         def pause_s() -> float:
             each_s = (time.monotonic() - begun_s) / max(1, made)
@@ -163,11 +172,15 @@ class RunningCommand:
             time.sleep(pause_s())
         return True
 
-    def block(self, number: int, *, timed: bool) -> Block:
-        """Take the steps that all ranks have made since the last time, and write their lines."""
+    def block(self, number: int, *, most: int, timed: bool) -> Block:
+        """Take the steps that all ranks have made since the last time, and write their lines.
+
+        What they have made beyond `most` before they were stopped is of the next block; so blocks are whole periods.
+        """
         for each in self.ranks.values():
             each.read()
         count = min((len(each.steps) for each in self.ranks.values()), default=0)
+        count = min(count, most) if timed else count
         taken = {rank: each.take(count) for rank, each in self.ranks.items()}
         place = {
             "session": self.session,
@@ -179,13 +192,21 @@ class RunningCommand:
         for rank, steps in taken.items():
             self._write(rank, steps, place)
         self.steps += count
+        for steps in taken.values():
+            self._note_occurrences(steps)
         sizes = [step.samples for step in taken[min(taken)]] if taken else []
         return Block(
             step_s=self._world_steps(list(taken.values())),
             samples=max(set(sizes), key=sizes.count) if sizes else 1,
             over=self.status is not None,
+            recurring=[every for found in self._occurrences.values() if (every := period_of(found))],
             unseen=sum(step.unseen for steps in taken.values() for step in steps),
         )
+
+    def _note_occurrences(self, steps: Sequence[RankStep]) -> None:
+        for step in steps:
+            for name in RECURRING & {name for name, _ in step.stretches}:
+                self._occurrences.setdefault(name, set()).add(step.number)
 
     def _world_steps(self, taken: Sequence[list[RankStep]]) -> list[float]:
         if not taken or not taken[0]:
@@ -241,6 +262,12 @@ class RunningCommand:
         self._goes_on = False
         for rank in self.ranks:
             self._write(rank, [], {})
+
+
+def period_of(occurrences: Collection[int]) -> int:
+    """Return after how many steps something usually comes again; 0 where it has not yet."""
+    gaps = [int(gap) for gap in np.diff(sorted(occurrences))]
+    return max(set(gaps), key=gaps.count) if gaps else 0
 
 
 def _peak_bytes(pid: int) -> int:

@@ -35,6 +35,9 @@ BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
 seconds of each other still cancels, and the time to hand over a turn no longer counts."""
 MIN_BLOCK_S = 0.05
+RECURRING_S = 5.0
+"""Blocks are whole periods of what a command does every so many steps, such as an evaluation, up to periods of this
+length: of longer ones a study would have few."""
 DEVICE_BLOCK_S = 1.0
 """The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
 MAX_DEVICE_STEPS = 20_000
@@ -100,6 +103,8 @@ class BlockSizes:
         self.devices = devices
         self._planned: dict[str, int] = {}
         self._steps: dict[str, int] = {}
+        self._length_s, self._fitting = BLOCK_S, 0
+        self._recurring: dict[str, int] = {}
         self._loaders: dict[str, int] = {}
         self._ready: dict[str, int] = {}
         self._fed_ahead: set[str] = set()
@@ -109,17 +114,22 @@ class BlockSizes:
 
     def plan(self, step_s: Mapping[str, float], left_s: float) -> None:
         """Decide it for cells whose steps take so long (s), with so much time left in a budget."""
-        fitting, length_s = 0, BLOCK_S
+        length_s = BLOCK_S
         if self.budgeted:
             length_s = left_s / (ROUNDS * max(1, len(step_s)) * UNTIMED)
-            fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - BLOCK_WARMUP) / UNTIMED)
+            self._fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - BLOCK_WARMUP) / UNTIMED)
         length_s = min(BLOCK_S, max(MIN_BLOCK_S, length_s))
         if self.devices:
             room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
             length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
+        self._length_s = length_s
+        self.size(step_s)
+
+    def size(self, step_s: Mapping[str, float]) -> None:
+        """Decide it anew: blocks are to last as long as planned, now that the steps of cells take so long (s)."""
         longest_s = max(step_s.values(), default=BLOCK_S)
         self._planned = {
-            cell.id: self.whole(cell, self._sized(step_s[cell.id], length_s, longest_s, fitting))
+            cell.id: self.whole(cell, self._sized(step_s[cell.id], longest_s))
             for cell in self.cells
             if cell.id in step_s
         }
@@ -161,6 +171,15 @@ class BlockSizes:
         elif not ready:
             self._fed_ahead.discard(cell.id)
 
+    def saw_recurring(self, cell: PlannedCell, periods: Collection[int], step_s: float) -> None:
+        """Something recurs in a cell every so many steps, of which each takes so long (s)."""
+        whole = 1
+        for every in sorted(periods):
+            if lcm(whole, every) * step_s <= RECURRING_S:
+                whole = lcm(whole, every)
+        if periods:  # a new launch has not shown it yet
+            self._recurring[cell.id] = whole
+
     def ready(self, cell: PlannedCell) -> int:
         """Batches that a loader of the user's own has made ahead, on the rank that has most of them."""
         return self._ready.get(cell.id, 0)
@@ -198,9 +217,10 @@ class BlockSizes:
     def whole(self, cell: PlannedCell, steps: int) -> int:
         """Steps rounded up to whole bursts of the loader: a block with a part of one may miss the wait after it.
 
-        In a cell that communicates once in a period they are whole periods as well, wherever the first one begins.
+        In a cell that communicates once in a period they are whole periods as well, wherever the first one begins; so
+        are those of what a command was seen to do.
         """
-        whole = lcm(self.burst(cell), period(cell))
+        whole = lcm(self.burst(cell), period(cell), self._recurring.get(cell.id, 1))
         return ceil(steps / whole) * whole
 
     @property
@@ -214,23 +234,22 @@ class BlockSizes:
             return 0, 0
         return (1, 0) if period(cell) > 1 else (0, self.whole(cell, 1))
 
-    def added_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
-        """How much longer (s) the next round of these cells is by the steps that were added to what was planned."""
+    def timed_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
+        """How long the timed steps of the next round of these cells take (s), and what a longer one has before them."""
         return sum(
-            step_s[cell.id] * (self._longer * self._more(cell)[0] + self.of(cell) - self._planned[cell.id])
-            for cell in self._known(names)
+            step_s[cell.id] * (self._longer * self._more(cell)[0] + self.of(cell)) for cell in self._known(names)
         )
 
-    def fill(self, step_s: Mapping[str, float], names: Collection[str], *, round_s: float, left_s: float) -> None:
-        """Size the blocks of these cells so that whole rounds, each of `round_s` as planned, use up what is left."""
+    def fill(self, step_s: Mapping[str, float], names: Collection[str], *, beside_s: float, left_s: float) -> None:
+        """Size the blocks of these cells so that whole rounds, each `beside_s` longer, use up what is left."""
         known = self._known(names)
         timed_s = sum(step_s[cell.id] * self._planned[cell.id] for cell in known)
-        if self.settings.block_steps is not None or not timed_s or not round_s:
+        if self.settings.block_steps is not None or not timed_s:
             return
         more_s = sum(step_s[cell.id] * sum(self._more(cell)) for cell in known)
-        rounds = max(1, int(left_s / (round_s + LONGER * more_s)))
+        rounds = max(1, int(left_s / (beside_s + timed_s + LONGER * more_s)))
         more_s *= LONGER if rounds > 1 else self._longer
-        stretch = min(MAX_STRETCH, 1 + (left_s / rounds - round_s - more_s) / timed_s)
+        stretch = min(MAX_STRETCH, (left_s / rounds - beside_s - more_s) / timed_s)
         for cell in known:
             least, planned = self.whole(cell, 1), self._planned[cell.id]
             size = max(least, max(MIN_STEPS, int(planned * stretch)) // least * least)
@@ -250,15 +269,15 @@ class BlockSizes:
     def _most_steps(self) -> int:
         return MAX_DEVICE_STEPS if self.devices else MAX_STEPS
 
-    def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
-        """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
+    def _sized(self, step_s: float, longest_s: float) -> int:
+        """Steps in a block of about the planned length, or as many as fit into a budget for all cells alike."""
         if self.settings.block_steps is not None:
             return self.settings.block_steps
         if self.budgeted:
-            least = min(GOOD_STEPS, max(MIN_STEPS, fitting))
-            return min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
+            least = min(GOOD_STEPS, max(MIN_STEPS, self._fitting))
+            return min(self._most_steps, max(least, round(self._length_s / max(step_s, 1e-6))), self.share_of_cap)
         # A fixed number of steps is the same for all cells, and so is the number of their blocks.
-        return max(MIN_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
+        return max(MIN_STEPS, min(round(self._length_s / max(longest_s, 1e-6)), self.share_of_cap))
 
 
 def reference_every(cell: PlannedCell, step_s: float | None, loaders: int) -> int:

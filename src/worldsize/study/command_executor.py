@@ -2,14 +2,16 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
 from worldsize.commands.emulated import EmulatedHosts
-from worldsize.commands.running import Block, RunningCommand
+from worldsize.commands.running import LOOK_S, Block, RunningCommand
 from worldsize.commands.tree import Launch, StartError
 from worldsize.config import CommandSettings, Hosts
 from worldsize.errors import FactoryError, UsageError
@@ -31,6 +33,8 @@ START_S = 60.0
 """How long a command may take to its first step, at least; or a whole budget, where that is longer."""
 OWN_FAULTS = (UsageError.__name__, FactoryError.__name__)
 """Kinds of errors that no other cell can be the cause of."""
+LONGEST_TURN = 2.0
+"""Length of a turn ÷ that of its steps as the last ones went, at most: the first know nothing of an evaluation."""
 STALL_S = 20.0
 """How long a command may make no step beside others that are stopped, at least; it is then tried by itself."""
 
@@ -48,6 +52,8 @@ class Kept:
     """How long a step took last."""
     peak_bytes: int = 0
     facts: list[Facts] = field(default_factory=list)
+    ready: bool = False
+    """Whether each rank of the command that runs has made a step, and told of itself."""
 
 
 class CommandExecutor:
@@ -79,6 +85,28 @@ class CommandExecutor:
         """By the number of hosts."""
         self._outputs = Outputs(run.absolute(), in_place)
 
+    def launch(self, cells: Sequence[PlannedCell]) -> None:
+        """Start commands side by side, if memory is known to be enough; each stands still once it has made a step.
+
+        Python imports torch on one core, so on two it takes half of the time. What goes wrong here shows when the cell
+        is asked for.
+        """
+        wanted = [kept for cell in cells if (kept := self._of(cell)).running is None]
+        if self.one_at_a_time or not self._has_room(sum(kept.cell.placement.processes for kept in wanted)):
+            return
+        begun = []
+        for kept in wanted:
+            with suppress(CellFailed):
+                begun.append(self._begin(kept))
+        until_s = time.monotonic() + START_S
+        while (late := [each for each in begun if each.running]) and time.monotonic() < until_s:
+            for each in late:
+                if each.stepped():
+                    each.stop()
+            if all(each.status is not None for each in late):
+                return
+            time.sleep(LOOK_S)
+
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let a command make the steps of a turn, starting it first if it is not there; raises CellFailed."""
         kept = self._of(cell)
@@ -95,14 +123,16 @@ class CommandExecutor:
         patience_s = max(STALL_S, 20 * count * kept.step_s)
         beside = len(self._alive()) > 1
         limit_s = patience_s if beside else max(patience_s, self.hang_timeout_s or float("inf"))
-        done = running.wait_for_steps(count, limit_s, idle)
+        about_s = LONGEST_TURN * count * kept.step_s or float("inf")
+        done = running.wait_for_steps(count, about_s, limit_s, idle)
         if not done and not beside:
             raise hang_of(running, _program(kept.cell), limit_s)
         over = running.status is not None
         if not over:
             running.stop()
-        block = running.block(turn.block, timed=turn.timed)
-        kept.step_s = sum(block.step_s) / len(block.step_s) if block.step_s else kept.step_s
+        block = running.block(turn.block, most=count, timed=turn.timed)
+        if block.step_s and (turn.timed or not kept.step_s):  # the first steps of a launch take longer
+            kept.step_s = sum(block.step_s) / len(block.step_s)
         kept.peak_bytes = max(kept.peak_bytes, running.peak_bytes())
         if over:
             self._over(kept, made=bool(block.step_s))
@@ -165,16 +195,17 @@ class CommandExecutor:
         return [each for each in self._kept.values() if each.running is not None]
 
     def _end(self, kept: Kept) -> None:
-        running, kept.running = kept.running, None
+        running, kept.running, kept.ready = kept.running, None, False
         if running is not None:
             running.end()
             kept.steps += running.steps
 
     def _running(self, kept: Kept, idle: Callable[[], None]) -> RunningCommand:
         """The command, which is started, and has made its first step, if it was not there."""
-        if kept.running is not None:
+        if kept.running is not None and kept.ready:
             return kept.running
-        self._make_room(kept)
+        if kept.running is None:
+            self._make_room(kept)
         try:
             return self._start(kept, idle)
         except CellFailed as failed:
@@ -192,16 +223,19 @@ class CommandExecutor:
         self._separate("beside another one a command failed")
         return running
 
+    def _begin(self, kept: Kept) -> RunningCommand:
+        place = cell_folder(self.run, kept.cell.id).absolute()
+        try:
+            kept.running = RunningCommand(self._launches(kept), place, self.session, kept.launches, kept.steps)
+        except StartError as error:
+            text = f"{_program(kept.cell).shown}: {error}"
+            raise CellFailed(ErrorRecord(kind="StartError", message=text, exit_status=2)) from None
+        kept.launches += 1
+        return kept.running
+
     def _start(self, kept: Kept, idle: Callable[[], None]) -> RunningCommand:
         cell, program = kept.cell, _program(kept.cell)
-        place = cell_folder(self.run, cell.id).absolute()
-        try:
-            running = RunningCommand(self._launches(kept), place, self.session, kept.launches, kept.steps)
-        except StartError as error:
-            record = ErrorRecord(kind="StartError", message=f"{program.shown}: {error}", exit_status=2)
-            raise CellFailed(record) from None
-        kept.launches += 1
-        kept.running = running
+        running = kept.running or self._begin(kept)
         limit_s = max(START_S, cell.settings.budget_s or 0.0)
         if not running.wait_for_first_step(limit_s, idle):
             raise no_step_of(running, program, limit_s)
@@ -214,6 +248,8 @@ class CommandExecutor:
         except UsageError as error:
             raise CellFailed(ErrorRecord(kind=type(error).__name__, message=str(error), exit_status=2)) from None
         kept.facts = [facts_of_told(each, program.samples_per_step) for each in told.values()]
+        kept.peak_bytes = max(kept.peak_bytes, running.peak_bytes())
+        kept.ready = True
         return running
 
     def _launches(self, kept: Kept) -> list[Launch]:
@@ -275,12 +311,17 @@ class CommandExecutor:
 
     def _make_room(self, kept: Kept) -> None:
         """End the others where one at a time is to be there, or one more would not fit into memory."""
-        memory = psutil.virtual_memory()
-        largest = max((each.peak_bytes * each.cell.placement.processes for each in self._kept.values()), default=0)
-        if self.one_at_a_time or memory.available < largest + MEMORY_RESERVE * memory.total:
+        most = max(each.cell.placement.processes for each in self._kept.values())
+        first = not any(each.peak_bytes for each in self._kept.values())
+        if self.one_at_a_time or not (first or self._has_room(most)):
             for each in self._alive():
                 if each is not kept:
                     self._end(each)
+
+    def _has_room(self, processes: int) -> bool:
+        """Whether so many ranks more fit into memory, as far as that is known."""
+        memory, peak_bytes = psutil.virtual_memory(), max(each.peak_bytes for each in self._kept.values())
+        return peak_bytes > 0 and memory.available > processes * peak_bytes + MEMORY_RESERVE * memory.total
 
     def _reply(self, kept: Kept, block: Block) -> Reply:
         program = _program(kept.cell)
@@ -289,6 +330,7 @@ class CommandExecutor:
         return Reply(
             step_s=block.step_s,
             samples=program.samples_per_step or block.samples,
+            recurring=block.recurring,
             peak_memory_bytes=kept.peak_bytes,
             warnings=notices_of(told, given=program.samples_per_step, troubles=running.troubles() if running else []),
         )

@@ -3,7 +3,7 @@
 There are two: job_executor.py and thread_executor.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from worldsize.ranks.turns import Facts, Reply, Turn
@@ -29,6 +29,9 @@ class WorkersBehind(Exception):  # noqa: N818 - they go on from where they are
 
 class Executor(Protocol):
     """Starts cells, gives them turns, ends them. The scheduler knows no more than this."""
+
+    def launch(self, cells: Sequence[PlannedCell]) -> None:
+        """Start cells side by side that are about to be asked for; one that is not started here is when it is."""
 
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let a cell do one turn; the replies of its ranks. Starts the cell first if it is not alive.

@@ -84,6 +84,9 @@ class JobExecutor:
         self._devices = DeviceRoom()
         self._launched: dict[str, Launched] = {}
 
+    def launch(self, cells: Sequence[PlannedCell]) -> None:
+        """Do nothing: each is started when it is asked for."""
+
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let a cell do one turn, starting it first if it is not alive; raises CellFailed and WorkersBehind."""
         try:

@@ -28,9 +28,6 @@ LAUNCH_BLOCKS = 2
 16, …): in a simulated study of two cells and 30 blocks, a last launch of 26 made intervals three times as wide."""
 LAUNCH_SHARE = 0.3
 """Share of a budget that launching again may take."""
-COMMAND_LAUNCH_SHARE = 0.15
-"""The same of a person's commands. Each launch begins where nothing that recurs is due, such as an evaluation every 25
-steps, so short launches would show too little of it."""
 PAIRS = 4
 """Blocks that are paired with steps without synchronisation, at least, before their interval is looked at."""
 PAIR_AIM = 0.02
@@ -75,14 +72,14 @@ class Pace:
         several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
-        self.round_ended_s = self._round_s = self._launching_s = self._added_s = 0.0
-        self._turns_s: list[float] = []
+        self.round_ended_s = self._round_s = self._launching_s = self._timed_s = 0.0
+        self._beside_s: list[float] = []
+        """What a turn of each of the last rounds took beside its timed steps."""
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
         # A command is stopped and goes on as a whole: some of its caches are cold then, as the clocks of a GPU are low.
         commands = any(cell.settings.program is not None for cell in cells)
         longer = commands or any(cell.placement.device != "cpu" for cell in cells)
-        self._launch_share = COMMAND_LAUNCH_SHARE if commands else LAUNCH_SHARE
         self.sizes = BlockSizes(settings, self.cells, budgeted=until_s is not None, devices=longer)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
@@ -132,9 +129,11 @@ class Pace:
         """How long a step of a cell takes (s), as far as that is known."""
         return self._step_s.get(cell.id)
 
-    def saw_block(self, cell: PlannedCell, times: Sequence[float]) -> None:
-        """Its last block had steps of these lengths (s)."""
+    def saw_block(self, cell: PlannedCell, times: Sequence[float], recurring: Collection[int] = ()) -> None:
+        """Its last block had steps of these lengths (s); something recurs in it every so many steps."""
         self._step_s[cell.id] = float(np.mean(times))
+        self._timed_s += float(np.sum(times))
+        self.sizes.saw_recurring(cell, recurring, self._step_s[cell.id])
 
     def prepared(self) -> None:
         """All cells are warm: decide how long blocks are, and when cells are launched again."""
@@ -153,7 +152,7 @@ class Pace:
         """Before which blocks cells are launched again: early, so that those that drop out have had their launches."""
         if self.until_s is None or not self._may_launch:
             return frozenset()
-        room_s = self._launch_share * max(0.0, self.until_s - now_s)
+        room_s = LAUNCH_SHARE * max(0.0, self.until_s - now_s)
         again = min(LAUNCHES - 1, int(room_s / max(self._launching_s, 1e-6)))
         return frozenset(LAUNCH_BLOCKS * number for number in range(1, again + 1))
 
@@ -230,22 +229,23 @@ class Pace:
     def round_ended(self, before: int, left: Collection[str]) -> None:
         """All open cells have had a block: `before` cells; those that are `left` are still open."""
         now_s = self.now_s()
-        took_s = now_s - self.round_ended_s - self._launched_in_round_s - self._added_s
+        beside_s = now_s - self.round_ended_s - self._launched_in_round_s - self._timed_s
         # The longest of the last ones: some have more rolled-back steps than others.
-        self._turns_s = [*self._turns_s, took_s / max(1, before)][-PAIR_EVERY:]
+        self._beside_s = [*self._beside_s, beside_s / max(1, before)][-PAIR_EVERY:]
         if self.rounds in self._relaunch_at:
             self._all_launches_s = self._launched_in_round_s * len(self.cells) / max(1, before)
-        self.round_ended_s, self._launched_in_round_s = now_s, 0.0
+        self.round_ended_s, self._launched_in_round_s, self._timed_s = now_s, 0.0, 0.0
         self.rounds = self.sizes.round = self.rounds + 1
         each_s = self._all_launches_s * len(left) / max(1, len(self.cells))
-        if self._doubled and self.until_s is not None and each_s <= self._launch_share * (self.until_s - now_s):
+        if self._doubled and self.until_s is not None and each_s <= LAUNCH_SHARE * (self.until_s - now_s):
             self._relaunch_at |= {self.rounds}
         ahead = [each_s for number in self._relaunch_at if number >= self.rounds]
-        self._round_s = max(self._turns_s) * len(left)
+        beside_s = max(self._beside_s) * len(left)
         if self.until_s is not None:
-            self.sizes.fill(self._step_s, left, round_s=self._round_s, left_s=self.until_s - now_s - sum(ahead))
-        self._added_s = self.sizes.added_s(self._step_s, left)
-        self._round_s += self._added_s + (each_s if self.rounds in self._relaunch_at else 0.0)
+            self.sizes.size(self._step_s)
+            self.sizes.fill(self._step_s, left, beside_s=beside_s, left_s=self.until_s - now_s - sum(ahead))
+        self._round_s = beside_s + self.sizes.timed_s(self._step_s, left)
+        self._round_s += each_s if self.rounds in self._relaunch_at else 0.0
 
     @property
     def time_is_up(self) -> bool:

@@ -65,18 +65,36 @@ class Schedule:
 
     def run(self) -> None:
         """Take turns until every cell has ended."""
-        for cell in self.cells:
+        for place, cell in enumerate(list(self.cells)):
+            if place == 1:  # what a worker needs of the memory is known of the first
+                self._launch(self.cells[1:])
             self._guard(cell, self._prepare)
         self.pace.prepared()
         block = 0
         while self.open:
             before = len(self.open)
+            if self.steps_protocol and self.pace.launches_again(block):
+                self._launch_again()
             for cell in in_turn(self.cells, self.settings.seed, self.ledger.session, block, drawn=self.steps_protocol):
                 if cell.id in self.open:
                     self._guard(cell, self._turn, block)
             self.pace.round_ended(before, self.open)
             self._close_the_finished()
             block += 1
+
+    def _launch(self, cells: Sequence[PlannedCell]) -> None:
+        self.pace.launching()
+        self.executor.launch(cells)
+        self.pace.launched()
+
+    def _launch_again(self) -> None:
+        """All cells that are open begin their next block with new processes."""
+        cells = [cell for cell in self.cells if cell.id in self.open]
+        for cell in cells:
+            if self.executor.alive(cell):
+                self._guard(cell, self.executor.finish)
+            self.warm.discard(cell.id)
+        self._launch([cell for cell in cells if cell.id in self.open])
 
     def _guard(self, cell: PlannedCell, work: Any, *args: Any) -> None:
         """Do something with a cell; if it fails for good, it becomes a row with its reason and the others go on."""
@@ -140,8 +158,6 @@ class Schedule:
 
     def _block(self, cell: PlannedCell, block: int) -> None:
         if self.steps_protocol:
-            if self.pace.launches_again(block) and self.executor.alive(cell):
-                self.executor.finish(cell)
             self._steps(cell, block, warm=self._prepare(cell))
             return
         self._prepare(cell)
@@ -162,7 +178,7 @@ class Schedule:
         self.ledger.acted(cell, block, replies)
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
-        self.pace.saw_block(cell, self.samples[cell.id].get(key, times))
+        self.pace.saw_block(cell, self.samples[cell.id].get(key, times), replies[0].recurring)
         if not self.pace.plain:
             self._extra_steps(cell, turn, block)
 

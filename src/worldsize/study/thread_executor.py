@@ -7,7 +7,7 @@ import json
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,9 @@ class ThreadExecutor:
         together = cell.placement.processes == self.rank.processes
         share = self._gathered if together else self._broadcast
         return Member(together or self.rank.rank == 0, share)
+
+    def launch(self, cells: Sequence[PlannedCell]) -> None:
+        """Do nothing: each is started when it is asked for."""
 
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let the cell's thread do one turn; starts it if it has not been.
