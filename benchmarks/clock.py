@@ -1,8 +1,8 @@
 """What a study says a step takes, beside the wall clock of the person's own launcher: eight kinds of scripts.
 
 The clock counts optimizer steps of `python SCRIPT` and of `torchrun SCRIPT` with one and two processes, and puts
-nothing else into them (step_clock.py). It is read before and after the study, in rounds there and back, so that a
-machine that drifts does so in all of them.
+nothing else into them (step_clock.py). It is read in rounds there and back, two before the study and two after it, so
+that a machine that drifts does so in all of them. A study starts each cell several times, and so does the clock.
 """
 
 import json
@@ -36,7 +36,7 @@ CADENCES = {
     "fsdp2": 1,
 }
 """Scripts → after how many steps something recurs in them: the clock counts whole rounds of that."""
-CLOCK_S, BUDGET_S = 8.0, 60.0
+CLOCK_S, BUDGET_S = 6.0, 120.0
 """How long the clock counts steps of one run, and what each study may take."""
 OF_SHELL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """What another command may have set for the benchmark, and no person has set."""
@@ -112,13 +112,14 @@ def run(data_dir: str | None) -> None:
 
 def _compared(script: Path, out: Path) -> Comparison:
     """The clock, the study, the clock again."""
-    before, problem, study_ms = clocked(script, LAUNCHERS), None, {}
+    there, back = tuple(LAUNCHERS), tuple(reversed(LAUNCHERS))
+    before, problem, study_ms = clocked(script, (*there, *back)), None, {}
     try:
         study_ms = studied(script, out, BUDGET_S)
     except (RuntimeError, LookupError, WorldsizeError) as error:  # the other scripts are compared all the same
         problem = str(error)
         say(f"    {problem}")
-    after = clocked(script, reversed(LAUNCHERS))
+    after = clocked(script, (*there, *back))
     return Comparison({cell: [*before[cell], *after[cell]] for cell in LAUNCHERS}, study_ms, problem)
 
 
@@ -126,7 +127,7 @@ def clocked(script: Path, cells: Iterable[str]) -> dict[str, list[float]]:
     """Milliseconds per step of each cell by the clock alone, in this order."""
     found: dict[str, list[float]] = {}
     for cell in cells:
-        found[cell] = [_clocked_once(script, cell)]
+        found.setdefault(cell, []).append(_clocked_once(script, cell))
         say(f"    {cell}: {found[cell][-1]:.2f} ms by the clock")
     return found
 
