@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from common import keep, say
+from worldsize.analysis.decision import Workers, decision
+from worldsize.analysis.headline import headline
+from worldsize.analysis.study import analyse
 from worldsize.errors import WorldsizeError
 from worldsize.results.folder import load_run
 
@@ -36,10 +39,19 @@ CADENCES = {
     "fsdp2": 1,
 }
 """Scripts → after how many steps something recurs in them: the clock counts whole rounds of that."""
-CLOCK_S, BUDGET_S = 6.0, 120.0
+CLOCK_S, BUDGET_S = 6.0, 60.0
 """How long the clock counts steps of one run, and what each study may take."""
 OF_SHELL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """What another command may have set for the benchmark, and no person has set."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a study says of two processes: which is faster, and the interval of their speed-up over python."""
+
+    workers: Workers
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,8 @@ class Comparison:
 
     clock_ms: dict[str, list[float]]
     study_ms: dict[str, float] = field(default_factory=dict)
+    said: Said | None = None
+    """What the study says of two processes."""
     problem: str | None = None
     """Why there is no study."""
 
@@ -71,10 +85,12 @@ class Comparison:
         return [2 * alone / two for alone, two in zip(self.clock_ms["python"], self.clock_ms["2"], strict=True)]
 
     @property
-    def signs_agree(self) -> bool:
-        """Whether both say that two processes are quicker, or both that they are not."""
-        by_clock, by_study = speed_up(self.middle_ms), speed_up(self.study_ms)
-        return by_clock is not None and by_study is not None and (by_clock > 1) == (by_study > 1)
+    def signs_agree(self) -> bool | None:
+        """Whether what the study says of two processes is so by the clock; None where it says that it is not known."""
+        by_clock = speed_up(self.middle_ms)
+        if self.said is None or by_clock is None or self.said.workers in ("open", "even"):
+            return None
+        return (by_clock > 1) == (self.said.workers == "several")
 
     def as_json(self) -> dict[str, Any]:
         """What is kept."""
@@ -86,7 +102,9 @@ class Comparison:
                 "clock": speed_up(self.middle_ms),
                 "clock_rounds": self.clock_speed_ups,
                 "study": speed_up(self.study_ms),
+                "study_interval": None if self.said is None else (self.said.low, self.said.high),
             },
+            "said": None if self.said is None else self.said.workers,
             "signs_agree": self.signs_agree,
             "problem": self.problem,
         }
@@ -113,14 +131,15 @@ def run(data_dir: str | None) -> None:
 def _compared(script: Path, out: Path) -> Comparison:
     """The clock, the study, the clock again."""
     there, back = tuple(LAUNCHERS), tuple(reversed(LAUNCHERS))
-    before, problem, study_ms = clocked(script, (*there, *back)), None, {}
+    before, problem, study_ms, said = clocked(script, (*there, *back)), None, {}, None
     try:
         study_ms = studied(script, out, BUDGET_S)
+        said = said_of(out)
     except (RuntimeError, LookupError, WorldsizeError) as error:  # the other scripts are compared all the same
         problem = str(error)
         say(f"    {problem}")
     after = clocked(script, (*there, *back))
-    return Comparison({cell: [*before[cell], *after[cell]] for cell in LAUNCHERS}, study_ms, problem)
+    return Comparison({cell: [*before[cell], *after[cell]] for cell in LAUNCHERS}, study_ms, said, problem)
 
 
 def clocked(script: Path, cells: Iterable[str]) -> dict[str, list[float]]:
@@ -169,6 +188,15 @@ def studied(script: Path, out: Path, budget_s: float) -> dict[str, float]:
     return found
 
 
+def said_of(out: Path) -> Said | None:
+    """What a study of python and two processes says of these; None where it compares nothing."""
+    analysis = analyse(load_run(out))
+    found, answer = headline(analysis), decision(analysis)
+    if found is None or found.scaling.speedup is None or answer is None:
+        return None
+    return Said(answer.workers, found.scaling.speedup.estimate.low, found.scaling.speedup.estimate.high)
+
+
 def _environment() -> dict[str, str]:
     """That of a shell in which this Python's `python` and `torchrun` are found."""
     bare = {name: value for name, value in os.environ.items() if name not in OF_SHELL}
@@ -180,7 +208,8 @@ def _over_all(found: dict[str, Comparison]) -> dict[str, Any]:
     return {
         "median_difference": statistics.median(sizes) if sizes else None,
         "largest_difference": max(sizes, default=None),
-        "signs_agree": sum(comparison.signs_agree for comparison in found.values()),
+        "signs_told": sum(comparison.signs_agree is not None for comparison in found.values()),
+        "signs_wrong": sum(comparison.signs_agree is False for comparison in found.values()),
         "scripts": {name: comparison.as_json() for name, comparison in found.items()},
     }
 
@@ -193,13 +222,16 @@ def _print(found: dict[str, Comparison]) -> None:
             print(f"  {name}, {cell}: {clock} by the clock, {_by_study(comparison, cell)}")
         rounds, study = comparison.clock_speed_ups, speed_up(comparison.study_ms)
         clock = f"{speed_up(comparison.middle_ms) or 0:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
-        agree = "they agree" if comparison.signs_agree else "they DISAGREE"
-        said = "unknown" if study is None else f"{study:.2f}"
-        print(f"    speed-up of two processes over python: {clock} by the clock, {said} by the study: {agree}")
+        agree = {True: "they agree", False: "they DISAGREE", None: "it says that this is not known"}
+        said, interval = "unknown" if study is None else f"{study:.2f}", comparison.said
+        if interval is not None and interval.low is not None and interval.high is not None:
+            said += f" [{interval.low:.2f}, {interval.high:.2f}]"
+        told = agree[comparison.signs_agree]
+        print(f"    speed-up of two processes over python: {clock} by the clock, {said} by the study: {told}")
     whole = _over_all(found)
     if whole["median_difference"] is not None:
         print(f"  difference: median {whole['median_difference']:.1%}, largest {whole['largest_difference']:.1%}")
-    print(f"  both say whether two processes are quicker in {whole['signs_agree']} of {len(found)}")
+    print(f"  a study says which is faster in {whole['signs_told']} of {len(found)}, wrong: {whole['signs_wrong']}")
 
 
 def _by_study(comparison: Comparison, cell: str) -> str:

@@ -44,6 +44,7 @@ LONG = (
     "clock",
     "accuracy",
     "soak",
+    "kills",
 )
 NAMES = QUICK + LONG
 

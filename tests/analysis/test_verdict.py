@@ -221,7 +221,7 @@ def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
 
 
 def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_path: Path) -> None:
-    cells = [replace(SINGLE, noise=0.2), several(0.95, synchronised(SHARES, 0.5), noise=0.2)]
+    cells = [replace(SINGLE, noise=0.2), several(0.85, synchronised(SHARES, 0.5), noise=0.2)]
     analysis = study(tmp_path, cells)
     text = verdict(analysis)
     assert text.startswith(

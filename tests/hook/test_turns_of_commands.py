@@ -77,3 +77,38 @@ def test_all_steps_are_there_and_nothing_between_them_is_left_out(tmp_path: Path
     assert sum(seconds) < in_turn_s
     assert {line["block"] for line in made} == {*range(10)}
     assert all(line["timed"] is (line["block"] > 0) for line in made)
+
+
+RECURRING = """
+for number in range(10**9):
+    step(0.001)
+    if number % 5 == 2: torch.save(model, os.devnull)
+    if number % 3 == 0:
+        model.eval()
+        with torch.no_grad(): model(torch.ones(2, 4))
+        model.train()
+"""
+
+
+def test_what_recurs_is_known_with_its_period(tmp_path: Path) -> None:
+    with running(tmp_path, TRAINING + RECURRING) as command:
+        assert command.wait_for_steps(4, LONG_S, LONG_S, idle)
+        command.stop()
+        assert command.block(0, most=2, timed=True).recurring == []
+        command.go_on()
+        assert command.wait_for_steps(30, LONG_S, LONG_S, idle)
+        command.stop()
+        assert sorted(command.block(1, most=1000, timed=True).recurring) == [3, 5]
+
+
+def test_what_is_made_beyond_the_steps_of_a_block_is_of_the_next(tmp_path: Path) -> None:
+    with running(tmp_path, f"{TRAINING}while True: step(0.005)") as command:
+        for block in range(3):
+            assert command.wait_for_steps(9, LONG_S, LONG_S, idle)
+            command.stop()
+            assert len(command.block(block, most=4, timed=True).step_s) == 4
+            command.go_on()
+        assert command.wait_for_steps(10**6, 0.0, LONG_S, idle), "fewer are enough where they take long"
+    made = lines(tmp_path)
+    assert [line["step"] for line in made] == [*range(1, 13)]
+    assert [line["block"] for line in made] == [0] * 4 + [1] * 4 + [2] * 4

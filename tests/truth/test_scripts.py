@@ -352,6 +352,66 @@ def test_a_loader_that_both_ranks_wait_for(two: Repeated[Measured]) -> None:
     two.check(holds)
 
 
+SEVENTH = """
+own = open(f"own{rank}", "a", buffering=1)
+def beside(number, model):
+    if number == 0:
+        own.write(f"{time.monotonic()}\\n")
+    if number % 7 == 6:
+        torch.save({"weights": model.state_dict(), "large": Large()}, "last.pt")
+class Large:
+    def __reduce__(self):
+        rest(0.1)
+        return Large, ()
+own.write(f"{time.monotonic()}\\n")
+train(0.02, endless(), beside)
+"""
+
+
+@pytest.fixture(scope="module")
+def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Repeated[Run]:
+    """A script that saves for 100 ms every seven steps of 20 ms, in a budget."""
+
+    def measure() -> Run:
+        place = tmp_path_factory.mktemp("budgeted")
+        (place / "train.py").write_text(HEAD + SEVENTH)
+        return run_of(place, studied(place, "train.py", "--budget", "40s", "--keep-outputs", steps=()))
+
+    return Repeated(measure)
+
+
+def test_blocks_of_a_budget_are_whole_periods(budgeted: Repeated[Run]) -> None:
+    """The first block shows after how many steps something recurs; each other one has as many of these as it should."""
+
+    def holds(found: Run) -> None:
+        for cell in found.cells.values():
+            steps = with_parts(cell).filter(pl.col("timed") & (pl.col("rank") == 0) & (pl.col("block") > 0))
+            saves = (pl.col("checkpoint_s") > 0.05).sum()
+            counts = steps.group_by("block").agg(pl.len().alias("steps"), saves.alias("saves")).collect()
+            assert len(counts) > 2
+            assert (counts["steps"] == 7 * counts["saves"]).all()
+            later = world_steps(cell).filter(pl.col("block") > 0)["step_s"].to_numpy()
+            assert close(float(later.mean()), 0.02 + 0.1 / 7)
+
+    budgeted.check(holds)
+
+
+def test_cells_are_launched_side_by_side(budgeted: Repeated[Run]) -> None:
+    """But for the first, which tells how much memory they need: the second begins before the third has made a step."""
+
+    def holds(found: Run) -> None:
+        begun, stepped = ({name: float(_own(cell)[line]) for name, cell in found.cells.items()} for line in (0, 1))
+        python, one, two = "train-python-w1", "train-w1", "train-w2"
+        assert stepped[python] < min(begun[one], begun[two])
+        assert max(begun[one], begun[two]) < min(stepped[one], stepped[two])
+
+    budgeted.check(holds)
+
+
+def _own(cell: Cell) -> list[str]:
+    return (outputs_folder(cell.folder) / "own0").read_text().split()
+
+
 def test_the_speed_up_of_a_script_is_the_planted_one(tmp_path: Path) -> None:
     """One worker computes for 40 ms; each of two for 60, so two are 2 × 40/60 as fast."""
 

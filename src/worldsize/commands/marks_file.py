@@ -15,6 +15,7 @@ from worldsize.results.files import append_lines, line_of
 
 RECORD = np.dtype(list(marks.FIELDS))
 assert RECORD.itemsize == marks.WORDS.size
+READ_BYTES = 2**9 * RECORD.itemsize
 
 
 @dataclass
@@ -51,7 +52,10 @@ class MarksFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read = 0
+        self._end = 0
+        """Of the records that were read, in bytes."""
+        self._new: list[NDArray[Any]] = []
+        """Those that were not taken apart yet."""
         self._step: RankStep | None = None
         self._open: dict[int, _Message] = {}
         self._ready: dict[int, int] = {}
@@ -77,24 +81,33 @@ class MarksFile:
         return found
 
     def look(self) -> NDArray[np.int64]:
-        """Return when each step ended of those that are over and not read yet; reads nothing."""
-        raw, _ = self._records()
-        ends: NDArray[np.int64] = raw["ns"][raw["type"] == marks.STEP]
-        return ends
+        """Return when each step ended of those that are over and not in `steps` yet."""
+        self._read_on()
+        ends = [new["ns"][new["type"] == marks.STEP] for new in self._new]
+        return np.concatenate(ends) if ends else np.array([], np.int64)
 
     def read(self) -> None:
-        """Read what has come since."""
-        raw, self._read = self._records()
-        for ns, value, token, what, flags, kind in raw.tolist():
-            self._take(kind, flags, what, token, ns, value)
+        """Take the records apart that have come since."""
+        self._read_on()
+        for new in self._new:
+            for ns, value, token, what, flags, kind in new.tolist():
+                self._take(kind, flags, what, token, ns, value)
+        self._new = []
 
-    def _records(self) -> tuple[NDArray[Any], int]:
-        """The records that are there and not read, and where they end: at a zero, or at the end of the file."""
+    def _read_on(self) -> None:
+        """Read the records that are there; they end at a zero, or at the end of the file.
+
+        A little at a time: the command runs meanwhile, and most of the file is room for later records.
+        """
         with self.path.open("rb") as file:
-            file.seek(self._read * RECORD.itemsize)
-            raw = np.frombuffer(file.read(), RECORD)
-        used = len(raw) if raw["type"].all() else int(np.argmin(raw["type"] != 0))
-        return raw[:used], self._read + used
+            file.seek(self._end)
+            used = READ_BYTES
+            while used == READ_BYTES:
+                raw = np.frombuffer(file.read(READ_BYTES), RECORD)
+                there = raw if raw["type"].all() else raw[: int(np.argmin(raw["type"] != 0))]
+                self._new.append(there)
+                used = there.nbytes
+                self._end += used
 
     def _take(self, kind: int, flags: int, what: int, token: int, ns: int, value: int) -> None:
         step = self._step

@@ -21,6 +21,8 @@ LOOK_S = 0.005
 """Between two looks at how many steps were made, at least."""
 SELDOM_S = 0.1
 """The same at most."""
+TYPICAL_STEPS = 50
+"""Steps that tell how long one takes."""
 STACK_S = 2.0
 """How long a process may take to leave its stack."""
 RECURRING = frozenset(("evaluation", "checkpoint", "restart"))
@@ -139,19 +141,26 @@ class RunningCommand:
     def wait_for_steps(self, count: int, about_s: float, limit_s: float, idle: Callable[[], None]) -> bool:
         """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up.
 
-        Fewer steps are enough where they have taken longer than `about_s`.
+        Fewer steps are enough where they have taken longer than `about_s`. It returns soon after a step has ended: a
+        wait of the program that spans a stop would be too short.
         """
         begun_s = time.monotonic()
-        made = 0
+        made, enough_made, each_s = 0, count, SELDOM_S
 
         def enough() -> bool:
-            nonlocal made
-            made = min((len(each.steps) + len(each.look()) for each in self.ranks.values()), default=0)
-            return made >= count or (made > 0 and time.monotonic() > begun_s + about_s)
+            nonlocal made, enough_made, each_s
+            ends = [each.look() for each in self.ranks.values()]
+            made = min(
+                (len(each.steps) + len(new) for each, new in zip(self.ranks.values(), ends, strict=True)), default=0
+            )
+            if ends and len(ends[0]) > 1:  # most steps are shorter than the mean where some evaluate
+                each_s = float(np.median(np.diff(ends[0][-TYPICAL_STEPS:]))) / 1e9
+            if time.monotonic() > begun_s + about_s:
+                enough_made = min(enough_made, made + 1)
+            return made >= enough_made
 
         def pause_s() -> float:
-            each_s = (time.monotonic() - begun_s) / max(1, made)
-            return min(SELDOM_S, max(LOOK_S, (count - made) * each_s / 2))
+            return min(SELDOM_S, max(LOOK_S, (enough_made - made) * each_s / 2))
 
         return self._wait(enough, limit_s, pause_s, idle)
 

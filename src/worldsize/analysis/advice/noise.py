@@ -27,8 +27,8 @@ AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
 MAX_BLOCKS = 100_000
-MOST_ADVISED = 3_000
-"""Blocks: who would need more of them needs another machine, or a quiet one."""
+MOST_ADVISED_S = 1800.0
+"""Who would need more time than this, half an hour, needs another machine, or a quiet one."""
 ALIKE = "Give all timed steps batches of one size: more time would only average over other batches."
 UNTIMED = 1.5
 """Length of a study ÷ that of its timed steps, about."""
@@ -45,7 +45,8 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
     ratio, cell = found.scaling.speedup.estimate, found.fastest
     if _is_noisy(ratio):
         steps = steps_needed(ratio, _block_steps(cell))
-        command = study_command(seen.settings) if is_hopeless(ratio) else _longer(seen, ratio, steps)
+        hopeless = is_hopeless(seen.analysis, ratio)
+        command = study_command(seen.settings) if hopeless else _longer(seen, ratio, steps)
         why = "too little to compare it" if _limited_anyway(seen, cell, ratio) else HIDES_THE_LIMIT
         words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
         yield _candidate(seen, cell, ratio, words, (steps, command))
@@ -86,7 +87,7 @@ def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
         ratio = rate_ratio(last, first, in_turn=False)
         if _is_noisy(ratio):
             steps = steps_needed(ratio, _block_steps(last))
-            longer = {} if is_hopeless(ratio) else {"epochs": None, "steps": steps}
+            longer = {} if is_hopeless(seen.analysis, ratio) else {"epochs": None, "steps": steps}
             command = sweep_command(seen.settings, first, **longer)
             label = f"Samples/s, b = {last.batch_size:,} ÷ b = {first.batch_size:,}"
             what = f"What {sweep.strategy} gains from larger batches", "too little to choose one"
@@ -101,7 +102,7 @@ def _candidate(
     width, changing = half_width(ratio), [each for each in seen.analysis.cells if each.batches_change]
     if changing:
         next_step, gain, command = ALIKE, None, None
-    elif is_hopeless(ratio):
+    elif is_hopeless(seen.analysis, ratio):
         next_step, gain = "Time it again on a quiet machine: with this noise more steps would hardly help.", None
     else:
         next_step, gain = f"Time {steps:,} steps per cell, on a quiet machine.", _gain(width)
@@ -182,30 +183,30 @@ def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
     return low
 
 
-def is_hopeless(ratio: Estimate) -> bool:
-    """Whether no number of blocks that anybody would wait for makes it known."""
-    return blocks_needed(ratio) > MOST_ADVISED
+def is_hopeless(analysis: StudyAnalysis, ratio: Estimate, aim: float = AIM) -> bool:
+    """Whether no time that a person would spend makes it known to about `aim`."""
+    return seconds_needed(analysis, ratio, aim) > MOST_ADVISED_S
 
 
-def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
-    """How long a study would take that knows a ratio as narrowly: more blocks of all its cells."""
-    more = blocks_needed(ratio) / max(1, ratio.samples)
+def seconds_needed(analysis: StudyAnalysis, ratio: Estimate, aim: float = AIM) -> float:
+    """How long a study would take that knows a ratio to about `aim`: more blocks of all its cells."""
+    more = blocks_needed(ratio, aim) / max(1, ratio.samples)
     budget_s = analysis.run.study.asked.budget_s
     timed_s = sum(c.summary.timed_steps * c.summary.step_s.value for c in analysis.cells if c.summary)
     least = 2.0 if _goes_on(analysis) else 1.0  # with hardly more time it could not launch its cells again
     return max(least, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
 
 
-def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) -> str:
-    """What makes a study know a ratio of this cell: flags that give more time or steps, or the command that goes on."""
+def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate, aim: float = AIM) -> str:
+    """What makes a study know a ratio of this cell to about `aim`: flags for more time, or the command that goes on."""
     asked = analysis.run.study.asked
     if asked.budget is None:
-        steps = steps_needed(ratio, _block_steps(cell))
+        steps = blocks_needed(ratio, aim) * _block_steps(cell)
         if analysis.record.settings is None:
             return f"{steps:,} timed steps in each run of your script"
         return f"--steps {steps}" + (" in place of --epochs, in another --out" if asked.epochs is not None else "")
     command = ("worldsize", "study", *_resumed(analysis)) if _goes_on(analysis) else ()
-    return shlex.join([*command, "--budget", budget_text(seconds_needed(analysis, ratio))])
+    return shlex.join([*command, "--budget", budget_text(seconds_needed(analysis, ratio, aim))])
 
 
 def budget_text(seconds: float) -> str:
