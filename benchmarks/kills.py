@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from common import keep, say
-from worldsize.commands.processes import marked
+from worldsize.commands.processes import end_all, marked
 from worldsize.hook.marks import FOLDER_VARIABLE
 
 KILLS = 50
@@ -100,14 +100,13 @@ def run(data_dir: str | None) -> None:
     drawn, killed, left = random.Random(SEED), dict[str, int](), list[str]()
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
         number = 0
-        while sum(killed.values()) < KILLS:
+        while sum(killed.values()) < KILLS and number < KILLS:
             number += 1
             victim = Victim(Path(folder) / f"study{number}")
             try:
                 left += _kill(victim, drawn, killed)
             finally:
-                for pid in marked(victim.marker):
-                    os.kill(pid, signal.SIGKILL)
+                end_all(victim.marker)
             say(f"  {sum(killed.values())} killed in {number} studies, left: {len(left)}")
     print(f"kills: {sum(killed.values())} in {number} studies: {killed}; left, stopped or alive: {left or 'nothing'}")
     keep("kills", {"killed": killed, "studies": number, "left": left})

@@ -60,14 +60,12 @@ def typed(script: str, *, torchrun: bool = False) -> str:
     return f"torchrun --standalone --nproc-per-node {{n}} {script}" if torchrun else f"{sys.executable} {script} {{n}}"
 
 
-def studied(
-    folder: Path, scripts: str | Sequence[str], *more: object, sizes: str = "1,2", steps: Sequence[object] = BRIEF
-) -> "CompletedProcess[str]":
+def studied(folder: Path, scripts: str | Sequence[str], *more: object, sizes: str = "1,2") -> "CompletedProcess[str]":
     """Study scripts of a folder, from this folder, in turns; their links are not measured."""
     given = [word for script in ([scripts] if isinstance(scripts, str) else scripts) for word in ("--script", script)]
     with pytest.MonkeyPatch.context() as patch:
         leave_links_out(patch)
-        return worldsize("study", *given, "--world-sizes", sizes, "--out", "run", *steps, *more, cwd=folder)
+        return worldsize("study", *given, "--world-sizes", sizes, "--out", "run", *BRIEF, *more, cwd=folder)
 
 
 def run_of(folder: Path, done: "CompletedProcess[str]") -> Run:

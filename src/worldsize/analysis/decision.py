@@ -1,10 +1,9 @@
 """Whether a study has answered what it was asked: how many workers, and which strategy (method.md §8)."""
 
 from dataclasses import dataclass
-from math import log
 from typing import Literal
 
-from worldsize.analysis.advice.noise import AIM, is_hopeless, longer_text
+from worldsize.analysis.advice.noise import is_hopeless, longer_text
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.drift import spread, why_apart
 from worldsize.analysis.headline import Headline, headline
@@ -19,9 +18,6 @@ INDIFFERENT = 0.10
 """Another strategy that is at most this much faster than the named one, with 97.5 % confidence, changes no choice; how
 much it may be is said. (An indifference zone: Bechhofer, A Single-Sample Multiple Decision Procedure for Ranking Means,
 1954.)"""
-
-NEARER = 0.8
-"""Half width that tells a ratio from 1 ÷ its distance from 1: somewhat less, for a width is itself not known well."""
 
 Workers = Literal["several", "one", "even", "open"]
 
@@ -84,10 +80,9 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
     if any(cell.batches_change for cell in analysis.cells):
         return f"{noisy} To decide it, give all timed steps batches of one size.".strip()
-    aim = max(AIM, NEARER * abs(log(speedup.value)))
-    if is_hopeless(analysis, speedup, aim):
+    if is_hopeless(analysis, speedup):
         return f"{noisy} To decide it, measure on a quiet machine: with this noise more time would hardly help.".strip()
-    more = longer_text(analysis, found.fastest, speedup, aim)
+    more = longer_text(analysis, found.fastest, speedup)
     return f"{noisy} To decide it, measure longer: {more}, if the noise stays as it is.".strip()
 
 

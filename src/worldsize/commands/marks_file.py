@@ -104,8 +104,9 @@ class MarksFile:
             used = READ_BYTES
             while used == READ_BYTES:
                 raw = np.frombuffer(file.read(READ_BYTES), RECORD)
-                there = raw if raw["type"].all() else raw[: int(np.argmin(raw["type"] != 0))]
-                self._new.append(there)
+                written = (raw["type"] != 0) & (raw["ns"] != 0)  # by a program that runs: not all may be seen at once
+                there = raw if written.all() else raw[: int(np.argmin(written))]
+                self._new += [there] if len(there) else []
                 used = there.nbytes
                 self._end += used
 

@@ -138,14 +138,22 @@ class RunningCommand:
         wanted = self.find_ranks()
         return 0 < wanted <= sum(len(each.look()) > 0 and each.facts() != {} for each in self.ranks.values())
 
-    def wait_for_steps(self, count: int, about_s: float, limit_s: float, idle: Callable[[], None]) -> bool:
+    def wait_for_steps(
+        self,
+        count: int,
+        limit_s: float,
+        idle: Callable[[], None],
+        *,
+        each_s: float = 0.0,
+        about_s: float = float("inf"),
+    ) -> bool:
         """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up.
 
         Fewer steps are enough where they have taken longer than `about_s`. It returns soon after a step has ended: a
-        wait of the program that spans a stop would be too short.
+        wait of the program that spans a stop would be too short. `each_s`: how long a step takes, if that is known.
         """
         begun_s = time.monotonic()
-        made, enough_made, each_s = 0, count, SELDOM_S
+        made, enough_made = 0, count
 
         def enough() -> bool:
             nonlocal made, enough_made, each_s
@@ -181,15 +189,17 @@ class RunningCommand:
             time.sleep(pause_s())
         return True
 
-    def block(self, number: int, *, most: int, timed: bool) -> Block:
+    def block(self, number: int, *, wanted: int, timed: bool) -> Block:
         """Take the steps that all ranks have made since the last time, and write their lines.
 
-        What they have made beyond `most` before they were stopped is of the next block; so blocks are whole periods.
+        These are `wanted`, or a multiple of them where steps are very short, so that blocks are whole periods; what was
+        made beyond that before the command was stopped is of the next block.
         """
         for each in self.ranks.values():
             each.read()
         count = min((len(each.steps) for each in self.ranks.values()), default=0)
-        count = min(count, most) if timed else count
+        if wanted < count:
+            count -= count % wanted
         taken = {rank: each.take(count) for rank, each in self.ranks.items()}
         place = {
             "session": self.session,

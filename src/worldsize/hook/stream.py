@@ -36,6 +36,8 @@ from .marks import (
 
 LONG_NS = 1_000_000
 """Garbage that is collected in less time than this is not noted."""
+PATIENCE_S = 0.1
+"""How long a mark waits for the room that another one is making."""
 _STRETCHES = {name: word_of(STRETCH, kind=place) for place, name in enumerate(PHASES)}
 _STEP = word_of(STEP)
 _KIND = {name: place for place, name in enumerate(KINDS)}
@@ -142,9 +144,13 @@ class Stream:
         room = self._room
         at = next(room[1])
         while at >= ROOM_BYTES:
-            with self._lock:
+            if not self._lock.acquire(timeout=PATIENCE_S):
+                return  # garbage is collected, or a signal handled, within `_next_room`: this mark is lost
+            try:
                 if self._room is room:
                     self._room = self._next_room()
+            finally:
+                self._lock.release()
             room = self._room
             at = next(room[1])
         _pack_into(room[0], at, moment_ns, value, word)

@@ -166,14 +166,18 @@ class Watch:
         if self.broken or not self._begun or self.within or get_ident() != self.training_thread:
             yield
             return
-        self._stretch("forward" if self._forwarded else "other")
+        self._mark("evaluation" if self._evaluating else ("forward" if self._forwarded else "other"))
         self.within = True
         try:
             yield
         finally:
             self.within = False
             if self._begun:
-                self.timeline.stretch(name)
+                self._mark(name)
+
+    @never_raises
+    def _mark(self, name: str) -> None:
+        self.timeline.stretch(name)
 
     @never_raises
     def fetching(self) -> None:
@@ -359,8 +363,8 @@ class Watch:
     def _optimizer_stepped(self, optimizer: Optimizer) -> None:
         if self._begun:
             self.timeline.stretch("optimizer")
-        self.training_thread = get_ident()
-        if not self.by_optimizer and self._feeding_thread not in (None, self.training_thread):
+        thread = get_ident()
+        if not self.by_optimizer and self._feeding_thread not in (None, thread):
             raise RuntimeError(
                 "batches are fetched outside the training thread: wrap what the training thread iterates"
             )
@@ -370,7 +374,7 @@ class Watch:
             if optimizer not in self.further_optimizers:
                 self.further_optimizers.append(optimizer)
             return
-        self._stepped = True
+        self._stepped, self.training_thread = True, thread
         if not self.fed:
             if self._begun:
                 self._finish()

@@ -37,7 +37,7 @@ seconds of each other still cancels, and the time to hand over a turn no longer 
 MIN_BLOCK_S = 0.05
 RECURRING_S = 5.0
 """Blocks are whole periods of what a command does every so many steps, such as an evaluation, up to periods of this
-length: of longer ones a study would have few."""
+length, or shorter ones where a budget has no room for FEW_ROUNDS of them."""
 DEVICE_BLOCK_S = 1.0
 """The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
 MAX_DEVICE_STEPS = 20_000
@@ -103,7 +103,7 @@ class BlockSizes:
         self.devices = devices
         self._planned: dict[str, int] = {}
         self._steps: dict[str, int] = {}
-        self._length_s, self._fitting = BLOCK_S, 0
+        self._length_s, self._fitting, self._recurring_s = BLOCK_S, 0, RECURRING_S
         self._recurring: dict[str, int] = {}
         self._loaders: dict[str, int] = {}
         self._ready: dict[str, int] = {}
@@ -115,12 +115,13 @@ class BlockSizes:
     def plan(self, step_s: Mapping[str, float], left_s: float) -> None:
         """Decide it for cells whose steps take so long (s), with so much time left in a budget."""
         length_s = BLOCK_S
+        room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
         if self.budgeted:
+            self._recurring_s = min(RECURRING_S, room_s)
             length_s = left_s / (ROUNDS * max(1, len(step_s)) * UNTIMED)
             self._fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - BLOCK_WARMUP) / UNTIMED)
         length_s = min(BLOCK_S, max(MIN_BLOCK_S, length_s))
         if self.devices:
-            room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
             length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
         self._length_s = length_s
         self.size(step_s)
@@ -172,13 +173,14 @@ class BlockSizes:
             self._fed_ahead.discard(cell.id)
 
     def saw_recurring(self, cell: PlannedCell, periods: Collection[int], step_s: float) -> None:
-        """Something recurs in a cell every so many steps, of which each takes so long (s)."""
+        """Something recurs in a cell every so many steps, of which each takes so long (s); used in a budget only."""
+        if not periods or not self.budgeted or self.settings.block_steps is not None:
+            return  # a new launch has not shown it yet, or all cells are to have as many steps in a block
         whole = 1
         for every in sorted(periods):
-            if lcm(whole, every) * step_s <= RECURRING_S:
+            if lcm(whole, every) * step_s <= self._recurring_s:
                 whole = lcm(whole, every)
-        if periods:  # a new launch has not shown it yet
-            self._recurring[cell.id] = whole
+        self._recurring[cell.id] = whole
 
     def ready(self, cell: PlannedCell) -> int:
         """Batches that a loader of the user's own has made ahead, on the rank that has most of them."""
@@ -230,7 +232,7 @@ class BlockSizes:
 
     def _more(self, cell: PlannedCell) -> tuple[int, int]:
         """Untimed and timed steps that a longer block has more: a burst, or one that leads into whole periods."""
-        if self.settings.block_steps is not None:
+        if self.settings.block_steps is not None or self._recurring.get(cell.id, 1) > 1:
             return 0, 0
         return (1, 0) if period(cell) > 1 else (0, self.whole(cell, 1))
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -49,7 +50,7 @@ class Kept:
     steps: int = 0
     """Of all launches that are over."""
     step_s: float = 0.0
-    """How long a step took last."""
+    """How long a step of the last timed block took."""
     peak_bytes: int = 0
     facts: list[Facts] = field(default_factory=list)
     ready: bool = False
@@ -57,7 +58,7 @@ class Kept:
 
 
 class CommandExecutor:
-    """Commands as trees of processes. One of them goes on at a time; the others are stopped.
+    """Commands as trees of processes. One of them goes on at a time, once all have begun; the others are stopped.
 
     Where they cannot stand beside each other, each is launched anew for each of its turns, with no other there.
     """
@@ -92,7 +93,8 @@ class CommandExecutor:
         is asked for.
         """
         wanted = [kept for cell in cells if (kept := self._of(cell)).running is None]
-        if self.one_at_a_time or not self._has_room(sum(kept.cell.placement.processes for kept in wanted)):
+        sizes = [kept.cell.placement.processes for kept in wanted]
+        if self.one_at_a_time or any(map(self.cluster.share_out, sizes)) or not self._has_room(sum(sizes)):
             return
         begun = []
         for kept in wanted:
@@ -106,6 +108,9 @@ class CommandExecutor:
             if all(each.status is not None for each in late):
                 return
             time.sleep(LOOK_S)
+        for each in begun:
+            if each.running:  # it goes on when its cell is asked for
+                each.stop()
 
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let a command make the steps of a turn, starting it first if it is not there; raises CellFailed."""
@@ -123,14 +128,15 @@ class CommandExecutor:
         patience_s = max(STALL_S, 20 * count * kept.step_s)
         beside = len(self._alive()) > 1
         limit_s = patience_s if beside else max(patience_s, self.hang_timeout_s or float("inf"))
-        about_s = LONGEST_TURN * count * kept.step_s or float("inf")
-        done = running.wait_for_steps(count, about_s, limit_s, idle)
+        about_s = 0.0 if kept.cell.settings.block_steps else LONGEST_TURN * count * kept.step_s
+        done = running.wait_for_steps(count, limit_s, idle, each_s=kept.step_s, about_s=about_s or float("inf"))
         if not done and not beside:
             raise hang_of(running, _program(kept.cell), limit_s)
         over = running.status is not None
         if not over:
             running.stop()
-        block = running.block(turn.block, most=count, timed=turn.timed)
+        everything = over or not turn.timed
+        block = running.block(turn.block, wanted=sys.maxsize if everything else count, timed=turn.timed)
         if block.step_s and (turn.timed or not kept.step_s):  # the first steps of a launch take longer
             kept.step_s = sum(block.step_s) / len(block.step_s)
         kept.peak_bytes = max(kept.peak_bytes, running.peak_bytes())
@@ -236,6 +242,8 @@ class CommandExecutor:
     def _start(self, kept: Kept, idle: Callable[[], None]) -> RunningCommand:
         cell, program = kept.cell, _program(kept.cell)
         running = kept.running or self._begin(kept)
+        if not running.running and not running.stepped():
+            running.go_on()
         limit_s = max(START_S, cell.settings.budget_s or 0.0)
         if not running.wait_for_first_step(limit_s, idle):
             raise no_step_of(running, program, limit_s)

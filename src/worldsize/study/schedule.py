@@ -65,7 +65,7 @@ class Schedule:
 
     def run(self) -> None:
         """Take turns until every cell has ended."""
-        for place, cell in enumerate(list(self.cells)):
+        for place, cell in enumerate(self.cells):
             if place == 1:  # what a worker needs of the memory is known of the first
                 self._launch(self.cells[1:])
             self._guard(cell, self._prepare)
@@ -83,9 +83,13 @@ class Schedule:
             block += 1
 
     def _launch(self, cells: Sequence[PlannedCell]) -> None:
+        waiting = [cell for cell in cells if not self.executor.alive(cell)]
         self.pace.launching()
-        self.executor.launch(cells)
+        self.executor.launch(waiting)
         self.pace.launched()
+        for cell in waiting:
+            if self.executor.alive(cell):
+                self.listener.starting(cell)
 
     def _launch_again(self) -> None:
         """All cells that are open begin their next block with new processes."""
@@ -93,7 +97,8 @@ class Schedule:
         for cell in cells:
             if self.executor.alive(cell):
                 self._guard(cell, self.executor.finish)
-            self.warm.discard(cell.id)
+            if not self.executor.alive(cell):
+                self.warm.discard(cell.id)
         self._launch([cell for cell in cells if cell.id in self.open])
 
     def _guard(self, cell: PlannedCell, work: Any, *args: Any) -> None:

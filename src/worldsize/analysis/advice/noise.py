@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from math import ceil, sqrt
+from math import ceil, log, sqrt
 
 import polars as pl
 from scipy.special import stdtrit
@@ -15,7 +15,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.commands import by_steps, study_command, sweep_command
 from worldsize.analysis.drift import why_apart
 from worldsize.analysis.numbers import percent_text
-from worldsize.analysis.statistics import LEVEL, half_width
+from worldsize.analysis.statistics import LEVEL, half_width, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
 
@@ -25,6 +25,8 @@ large as the losses that the causes explain."""
 HIDES_THE_LIMIT = "too little to say what limits it"
 AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
+NEARER = 0.8
+"""Half width that tells a ratio from 1 ÷ its distance from 1: somewhat less, for a width is itself not known well."""
 FEWEST_BLOCKS = 5
 MAX_BLOCKS = 100_000
 MOST_ADVISED_S = 1800.0
@@ -105,7 +107,7 @@ def _candidate(
     elif is_hopeless(seen.analysis, ratio):
         next_step, gain = "Time it again on a quiet machine: with this noise more steps would hardly help.", None
     else:
-        next_step, gain = f"Time {steps:,} steps per cell, on a quiet machine.", _gain(width)
+        next_step, gain = f"Time {steps:,} steps per cell, on a quiet machine.", _gain(ratio)
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
     return candidate(
         "too-noisy",
@@ -122,13 +124,13 @@ def _candidate(
     )
 
 
-def _gain(width: float | None) -> Gain:
-    if width is None:
+def _gain(ratio: Estimate) -> Gain:
+    if half_width(ratio) is None:
         return Gain(
             "a 95 % interval, where there is none", "How wide it is depends on noise that one block cannot show."
         )
     return Gain(
-        f"a 95 % interval of about ±{percent_text(AIM)}",
+        f"a 95 % interval of about ±{percent_text(aim_of(ratio))}",
         "Its width falls with the square root of the number of blocks, if the noise stays as it was.",
     )
 
@@ -158,12 +160,17 @@ def _largest_above(seen: Seen, cell: CellAnalysis, least: float) -> bool:
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:
-    """Timed steps after which the interval of a ratio is about as narrow as AIM, if the noise stays as it is."""
+    """Timed steps in as many blocks as are needed."""
     return blocks_needed(ratio) * block_steps
 
 
-def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
-    """Blocks after which the half width of a ratio's interval is about `aim`, if the noise stays as it is.
+def aim_of(ratio: Estimate) -> float:
+    """The half width to aim at: one that tells the ratio from 1 where that is open, else AIM."""
+    return max(AIM, NEARER * abs(log(ratio.value))) if includes(ratio, 1) else AIM
+
+
+def blocks_needed(ratio: Estimate) -> int:
+    """Blocks after which a ratio's interval is about as narrow as `aim_of`, if the noise stays as it is.
 
     The width goes with Student's quantile over the root of the number of blocks. Without an interval: the fewest
     blocks that give one to be believed.
@@ -175,7 +182,7 @@ def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
     def relative(blocks: int) -> float:
         return float(stdtrit(blocks - 1, (1 + LEVEL) / 2)) / sqrt(blocks)
 
-    wanted = aim / width * relative(max(2, ratio.samples))
+    wanted = aim_of(ratio) / width * relative(max(2, ratio.samples))
     low, high = FEWEST_BLOCKS, MAX_BLOCKS
     while low < high:
         middle = (low + high) // 2
@@ -183,30 +190,35 @@ def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
     return low
 
 
-def is_hopeless(analysis: StudyAnalysis, ratio: Estimate, aim: float = AIM) -> bool:
-    """Whether no time that a person would spend makes it known to about `aim`."""
-    return seconds_needed(analysis, ratio, aim) > MOST_ADVISED_S
+def is_hopeless(analysis: StudyAnalysis, ratio: Estimate) -> bool:
+    """Whether no time that a person would spend makes it known: half an hour, or what was spent twice."""
+    return seconds_needed(analysis, ratio) > max(MOST_ADVISED_S, 2 * _spent_s(analysis))
 
 
-def seconds_needed(analysis: StudyAnalysis, ratio: Estimate, aim: float = AIM) -> float:
-    """How long a study would take that knows a ratio to about `aim`: more blocks of all its cells."""
-    more = blocks_needed(ratio, aim) / max(1, ratio.samples)
+def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
+    """How long a study would take that knows a ratio as narrowly as `aim_of`: more blocks of all its cells."""
+    more = blocks_needed(ratio) / max(1, ratio.samples)
+    least = 2.0 if _goes_on(analysis) else 1.0  # with hardly more time it could not launch its cells again
+    return max(least, more) * _spent_s(analysis)
+
+
+def _spent_s(analysis: StudyAnalysis) -> float:
+    """How long a study took, about."""
     budget_s = analysis.run.study.asked.budget_s
     timed_s = sum(c.summary.timed_steps * c.summary.step_s.value for c in analysis.cells if c.summary)
-    least = 2.0 if _goes_on(analysis) else 1.0  # with hardly more time it could not launch its cells again
-    return max(least, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
+    return budget_s if budget_s is not None else UNTIMED * timed_s
 
 
-def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate, aim: float = AIM) -> str:
-    """What makes a study know a ratio of this cell to about `aim`: flags for more time, or the command that goes on."""
+def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) -> str:
+    """What makes a study know a ratio of this cell: flags that give more time or steps, or the command that goes on."""
     asked = analysis.run.study.asked
     if asked.budget is None:
-        steps = blocks_needed(ratio, aim) * _block_steps(cell)
+        steps = steps_needed(ratio, _block_steps(cell))
         if analysis.record.settings is None:
             return f"{steps:,} timed steps in each run of your script"
         return f"--steps {steps}" + (" in place of --epochs, in another --out" if asked.epochs is not None else "")
     command = ("worldsize", "study", *_resumed(analysis)) if _goes_on(analysis) else ()
-    return shlex.join([*command, "--budget", budget_text(seconds_needed(analysis, ratio, aim))])
+    return shlex.join([*command, "--budget", budget_text(seconds_needed(analysis, ratio))])
 
 
 def budget_text(seconds: float) -> str:
