@@ -5,6 +5,7 @@ Not a measurement of time: it may run beside other work.
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,29 +22,14 @@ from worldsize.hook.marks import FOLDER_VARIABLE
 
 KILLS = 50
 PARTS = 2
-"""Parts of commands that are killed in each study, each of another cell, before the study is."""
+"""Processes of commands that are killed in each study before the study is."""
 SEED = 11
 PATIENCE_S = 30.0
 """How long what belongs together may take to follow one that was killed."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 """Those that end a study."""
 MARKER = "WORLDSIZE_KILLS"
-SCRIPT = """
-import os, time, torch
-from torch.utils.data import DataLoader
-W = int(os.environ.get("WORLD_SIZE", 1))
-model = torch.nn.Linear(4, 1)
-if W > 1:
-    torch.distributed.init_process_group("gloo")
-    model = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-while True:
-    for batch in DataLoader(torch.ones(4000, 4), 8, num_workers=1):
-        model(batch).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        time.sleep(0.005)
-"""
+SCRIPT = Path(__file__).parent / "clock" / "loader_processes.py"
 STUDY = ("study", "--world-sizes", "1,2", "--budget", "120s", "--out", "run", "train.py")
 
 
@@ -52,7 +38,7 @@ class Victim:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
+        shutil.copy(SCRIPT, folder / "train.py")
         self.marker = f"{MARKER}={folder}"
         self.study = subprocess.Popen(
             [sys.executable, "-m", "worldsize", *STUDY],

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ TYPICAL_STEPS = 50
 STACK_S = 2.0
 """How long a process may take to leave its stack."""
 RECURRING = frozenset(("evaluation", "checkpoint", "restart"))
-"""What programs do every so many steps, by its name in hook.marks.PHASES."""
+"""Stretches that many programs have in every k-th step, by their names in hook.marks.PHASES."""
 IDLE_S = 1.0
 """How often somebody is told that a turn goes on."""
 
@@ -42,7 +43,7 @@ class Block:
     over: bool
     """Whether the command has ended."""
     recurring: list[int]
-    """After how many steps each kind of what a program does beside training came again, of those that did."""
+    """Periods in steps: of evaluations, checkpoints and restarts of loaders, of those that came twice."""
     unseen: int
     """Collectives that were not seen."""
 
@@ -71,7 +72,7 @@ class RunningCommand:
         self._end_ns: int | None = None
         self._goes_on = True
         self._occurrences: dict[str, set[int]] = {}
-        """What the program does beside training → numbers of the steps in which it did."""
+        """Each of RECURRING → numbers of the steps that had it."""
         self._waiting: dict[int, list[tuple[RankStep, dict[str, Any]]]] = {}
         self.clock.begin(time.monotonic_ns())
         self.trees: list[Tree] = []
@@ -138,22 +139,14 @@ class RunningCommand:
         wanted = self.find_ranks()
         return 0 < wanted <= sum(len(each.look()) > 0 and each.facts() != {} for each in self.ranks.values())
 
-    def wait_for_steps(
-        self,
-        count: int,
-        limit_s: float,
-        idle: Callable[[], None],
-        *,
-        each_s: float = 0.0,
-        about_s: float = float("inf"),
-    ) -> bool:
+    def wait_for_steps(self, count: int, limit_s: float, idle: Callable[[], None], *, about_s: float = inf) -> bool:
         """Wait until all ranks have made `count` steps more, or the command is over; False where the time is up.
 
         Fewer steps are enough where they have taken longer than `about_s`. It returns soon after a step has ended: a
-        wait of the program that spans a stop would be too short. `each_s`: how long a step takes, if that is known.
+        wait of the program that spans a stop would be too short.
         """
         begun_s = time.monotonic()
-        made, enough_made = 0, count
+        made, enough_made, each_s = 0, count, 0.0
 
         def enough() -> bool:
             nonlocal made, enough_made, each_s
@@ -284,7 +277,7 @@ class RunningCommand:
 
 
 def period_of(occurrences: Collection[int]) -> int:
-    """Return after how many steps something usually comes again; 0 where it has not yet."""
+    """Return the usual distance between steps, by their numbers; 0 for fewer than two."""
     gaps = [int(gap) for gap in np.diff(sorted(occurrences))]
     return max(set(gaps), key=gaps.count) if gaps else 0
 

@@ -3,6 +3,8 @@
 A step ends with the optimizer's step or, where batches come through the meter, when the next one is asked for: a step
 begins with its wait for data (method.md §13). In a program that knows nothing of us each step follows the one before,
 and what it does between two steps of its optimizer, such as an evaluation, is a named stretch of a step.
+
+What every step calls is guarded where it stands and calls little, as its price is that of code that no cache holds.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Reply(Record):
     samples: int | None = None
     """Samples per worker and step as they usually are so far, of work that says so only when it runs."""
     recurring: list[int] = Field(default_factory=list)
-    """After how many steps something came again that a command does beside training, of each kind."""
+    """Periods in steps of what a command does beside training: of evaluations, checkpoints, restarts of loaders."""
     loader_processes: int = 0
     """Those of the largest loader of the user's own so far, on this rank; what settings ask for is known without it."""
     ready_batches: int | None = None

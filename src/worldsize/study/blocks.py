@@ -36,8 +36,8 @@ BLOCK_S = 0.5
 seconds of each other still cancels, and the time to hand over a turn no longer counts."""
 MIN_BLOCK_S = 0.05
 RECURRING_S = 5.0
-"""Blocks are whole periods of what a command does every so many steps, such as an evaluation, up to periods of this
-length, or shorter ones where a budget has no room for FEW_ROUNDS of them."""
+"""The longest period of which blocks are whole ones, as of an evaluation in every 25th step of a command. It is shorter
+where a budget has no room for FEW_ROUNDS such blocks."""
 DEVICE_BLOCK_S = 1.0
 """The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
 MAX_DEVICE_STEPS = 20_000
@@ -105,6 +105,7 @@ class BlockSizes:
         self._steps: dict[str, int] = {}
         self._length_s, self._fitting, self._recurring_s = BLOCK_S, 0, RECURRING_S
         self._recurring: dict[str, int] = {}
+        """Cell → the period in steps of what its command does beside training."""
         self._loaders: dict[str, int] = {}
         self._ready: dict[str, int] = {}
         self._fed_ahead: set[str] = set()
@@ -173,7 +174,10 @@ class BlockSizes:
             self._fed_ahead.discard(cell.id)
 
     def saw_recurring(self, cell: PlannedCell, periods: Collection[int], step_s: float) -> None:
-        """Something recurs in a cell every so many steps, of which each takes so long (s); used in a budget only."""
+        """Take the periods (in steps) of what a command does beside training; in a budget blocks are then whole ones.
+
+        `step_s`: mean step of the cell.
+        """
         if not periods or not self.budgeted or self.settings.block_steps is not None:
             return  # a new launch has not shown it yet, or all cells are to have as many steps in a block
         whole = 1

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -94,7 +95,9 @@ class CommandExecutor:
         """
         wanted = [kept for cell in cells if (kept := self._of(cell)).running is None]
         sizes = [kept.cell.placement.processes for kept in wanted]
-        if self.one_at_a_time or any(map(self.cluster.share_out, sizes)) or not self._has_room(sum(sizes)):
+        known = any(each.peak_bytes for each in self._kept.values())
+        apart = self.one_at_a_time or any(map(self.cluster.share_out, sizes))
+        if apart or not known or not self._has_room(sum(sizes)):
             return
         begun = []
         for kept in wanted:
@@ -127,16 +130,17 @@ class CommandExecutor:
             running.go_on()
         patience_s = max(STALL_S, 20 * count * kept.step_s)
         beside = len(self._alive()) > 1
-        limit_s = patience_s if beside else max(patience_s, self.hang_timeout_s or float("inf"))
-        about_s = 0.0 if kept.cell.settings.block_steps else LONGEST_TURN * count * kept.step_s
-        done = running.wait_for_steps(count, limit_s, idle, each_s=kept.step_s, about_s=about_s or float("inf"))
+        limit_s = patience_s if beside else max(patience_s, self.hang_timeout_s or inf)
+        known = kept.step_s > 0 and kept.cell.settings.block_steps is None
+        about_s = LONGEST_TURN * count * kept.step_s if known else inf
+        done = running.wait_for_steps(count, limit_s, idle, about_s=about_s)
         if not done and not beside:
             raise hang_of(running, _program(kept.cell), limit_s)
         over = running.status is not None
         if not over:
             running.stop()
-        everything = over or not turn.timed
-        block = running.block(turn.block, wanted=sys.maxsize if everything else count, timed=turn.timed)
+        wanted = count if turn.timed and not over else sys.maxsize
+        block = running.block(turn.block, wanted=wanted, timed=turn.timed)
         if block.step_s and (turn.timed or not kept.step_s):  # the first steps of a launch take longer
             kept.step_s = sum(block.step_s) / len(block.step_s)
         kept.peak_bytes = max(kept.peak_bytes, running.peak_bytes())
@@ -320,8 +324,7 @@ class CommandExecutor:
     def _make_room(self, kept: Kept) -> None:
         """End the others where one at a time is to be there, or one more would not fit into memory."""
         most = max(each.cell.placement.processes for each in self._kept.values())
-        first = not any(each.peak_bytes for each in self._kept.values())
-        if self.one_at_a_time or not (first or self._has_room(most)):
+        if self.one_at_a_time or not self._has_room(most):
             for each in self._alive():
                 if each is not kept:
                     self._end(each)
@@ -329,7 +332,7 @@ class CommandExecutor:
     def _has_room(self, processes: int) -> bool:
         """Whether so many ranks more fit into memory, as far as that is known."""
         memory, peak_bytes = psutil.virtual_memory(), max(each.peak_bytes for each in self._kept.values())
-        return peak_bytes > 0 and memory.available > processes * peak_bytes + MEMORY_RESERVE * memory.total
+        return bool(memory.available > processes * peak_bytes + MEMORY_RESERVE * memory.total)
 
     def _reply(self, kept: Kept, block: Block) -> Reply:
         program = _program(kept.cell)

@@ -1,6 +1,6 @@
 """What the schedule knows of an executor: it starts cells, gives them turns and ends them.
 
-There are two: job_executor.py and thread_executor.py.
+There are three: job_executor.py, thread_executor.py and command_executor.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -78,8 +78,7 @@ class Pace:
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
         # A command is stopped and goes on as a whole: some of its caches are cold then, as the clocks of a GPU are low.
-        commands = any(cell.settings.program is not None for cell in cells)
-        longer = commands or any(cell.placement.device != "cpu" for cell in cells)
+        longer = any(cell.placement.device != "cpu" or cell.settings.program is not None for cell in cells)
         self.sizes = BlockSizes(settings, self.cells, budgeted=until_s is not None, devices=longer)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
@@ -130,7 +129,7 @@ class Pace:
         return self._step_s.get(cell.id)
 
     def saw_block(self, cell: PlannedCell, times: Sequence[float], recurring: Collection[int] = ()) -> None:
-        """Its last block had steps of these lengths (s); something recurs in it every so many steps."""
+        """Take the lengths of the steps of its last block (s), and the periods of what it does beside training."""
         self._step_s[cell.id] = float(np.mean(times))
         self._timed_s += float(np.sum(times))
         self.sizes.saw_recurring(cell, recurring, self._step_s[cell.id])

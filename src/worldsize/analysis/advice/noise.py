@@ -160,7 +160,7 @@ def _largest_above(seen: Seen, cell: CellAnalysis, least: float) -> bool:
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:
-    """Timed steps in as many blocks as are needed."""
+    """Timed steps after which a ratio's interval is about as narrow as `aim_of`."""
     return blocks_needed(ratio) * block_steps
 
 
