@@ -273,7 +273,7 @@ def _origin(settings: StudySettings, findings: Findings, command: Sequence[str])
     return provenance(
         command,
         host=host,
-        worker_environment=worker_environment(settings.emulated),
+        worker_environment=None if settings.script else worker_environment(settings.emulated),
         code=findings.user_code,
         started_by=torchrun_words(),
     )
