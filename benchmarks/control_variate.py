@@ -1,8 +1,7 @@
 """Does a short reference computation make intervals narrower? Two equal cells tell: their ratio is 1.
 
-Two ways to use it, on the same blocks. What reference and block share, the speed of the machine at that moment, is
-regressed out of the logarithms of the block ratios (a control variate: Lavenberg and Welch 1981), with the mean of the
-references in the block. Or steps beside which it was slow are left out (results/undisturbed.py). A way is worth its
+What reference and block share, the speed of the machine at that moment, is regressed out of the logarithms of the block
+ratios (a control variate: Lavenberg and Welch 1981), with the mean of the references in the block. That is worth its
 time if the interval shrinks by a fifth, and the ratio stays 1.
 """
 
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common import keep, say
 from worldsize.analysis.racing import mean_and_half
@@ -19,14 +19,15 @@ from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.turns import Turn
-from worldsize.results.undisturbed import Beside, Times, undisturbed
 from worldsize.study.job_executor import JobExecutor
 from worldsize.study.plan import PlannedCell
+
+Times = NDArray[np.float64]
 
 BLOCKS, STEPS = 40, 6
 WORTH = 0.8
 """The interval must be at most this share of the one without."""
-WAYS = ("all steps", "regressed out", "disturbed steps left out")
+WAYS = ("all steps", "regressed out")
 
 
 def run(data_dir: str | None) -> None:
@@ -35,7 +36,7 @@ def run(data_dir: str | None) -> None:
     say("")
     print(f"control variate: a short computation beside each step, {BLOCKS} blocks of {STEPS} steps")
     for name, ways in found.items():
-        print(f"  two equal cells, {name}: {ways['disturbed']:.0%} of the steps were disturbed")
+        print(f"  two equal cells, {name}")
         for way in WAYS:
             mean, half = ways[way]
             share = half / ways[WAYS[0]][1]
@@ -66,21 +67,14 @@ def _measure(strategy: str, workers: int) -> dict[str, Any]:
 
 
 def _ways(a: list[tuple[Times, Times]], b: list[tuple[Times, Times]]) -> dict[str, Any]:
-    """Mean logarithm of the ratio of the two, and half of its interval, by WAYS; and the share of disturbed steps."""
+    """Mean logarithm of the ratio of the two, and half of its interval, by WAYS."""
     ratios = np.array([np.log(np.mean(one[0]) / np.mean(other[0])) for one, other in zip(a, b, strict=True)])
     shared = np.array([np.log(np.mean(one[1]) / np.mean(other[1])) for one, other in zip(a, b, strict=True)])
     slope = float(np.cov(ratios, shared)[0, 1] / np.var(shared, ddof=1))
-    counted = [undisturbed([(steps, Beside(each, STEPS)) for steps, each in blocks]) for blocks in (a, b)]
-    left = [
-        np.log(np.mean(one) / np.mean(other)) for one, other in zip(*counted, strict=True) if one.size and other.size
-    ]
-    kept = sum(block.size for blocks in counted for block in blocks)
     return {
         WAYS[0]: mean_and_half(ratios, 0.025),
         WAYS[1]: mean_and_half(ratios - slope * shared, 0.025),
-        WAYS[2]: mean_and_half(np.array(left), 0.025),
         "slope": slope,
-        "disturbed": 1 - kept / (2 * BLOCKS * STEPS),
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from common import keep, ratio, say, shown
 from worldsize.config import CellSettings
@@ -25,9 +26,7 @@ from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
-from worldsize.results.folder import load_run
-from worldsize.results.samples import STEP_SCHEMA
-from worldsize.results.undisturbed import Beside, Times, undisturbed
+from worldsize.results.folder import Cell, load_run
 from worldsize.study.job_executor import ENTRY
 
 HERE = Path(__file__).parent
@@ -58,8 +57,8 @@ WORLDS = (1, 1, 1, 1, 2, 2, 2)
 """World sizes of the seven cells."""
 DEFAULTS = 10
 """How often the default study is run."""
-TURNS, STEPS, REFERENCE_EVERY = 60, 20, 4
-"""Blocks of the forked and of the spawned worker, steps in each, and after how many a disturbance is looked for."""
+TURNS, STEPS = 60, 20
+"""Blocks of the forked and of the spawned worker, and steps in each."""
 ALIKE = 0.01
 
 
@@ -88,7 +87,7 @@ def _print(walls: dict[str, float], studies: list[dict[str, Any]], forked: Any) 
     print(f"  default study: {decided} of {len(studies)} decided (asked: 9), at most {longest:.1f} s (asked: 120)")
     print(f"  of its time, timed steps: at least {least:.0%} (asked: 50 %)")
     for study in studies:
-        timed = f"{study['timed_share']:.0%} timed, {study['disturbed_share']:.0%} of that disturbed"
+        timed = f"{study['timed_share']:.0%} timed, {study['disturbed_share']:.0%} of the steps disturbed"
         print(f"    {study['wall_s']:.1f} s, {timed}, decided: {study['decided']}")
     print(f"  step of a forked worker ÷ of a spawned one: {shown(forked)} (asked: within {ALIKE:.0%} of 1)")
     keep(
@@ -137,17 +136,22 @@ def _default_study(folder: Path, number: int) -> dict[str, Any]:
 
     wall_s = _wall(study)
     cells = list(load_run(out).cells.values())
-    counted_s = sum(float(cell.steps.filter("timed", pl.col("rank") == 0)["step_s"].sum()) for cell in cells)
-    lines = [pl.read_ndjson(cell.folder / "rank0.jsonl", schema=STEP_SCHEMA) for cell in cells]
-    timed_s = sum(float(each.filter("timed")["step_s"].sum()) for each in lines)
+    timed_s = sum(float(cell.steps.filter("timed", pl.col("rank") == 0)["step_s"].sum()) for cell in cells)
+    disturbed, timed = (sum(each) for each in zip(*map(_disturbed, cells), strict=True))
     content = json.loads(told)
     return {
         "wall_s": wall_s,
         "timed_share": timed_s / wall_s,
-        "disturbed_share": 1 - counted_s / timed_s,
+        "disturbed_share": disturbed / timed,
         "decided": content["decided"],
         "verdict": content["verdict"],
     }
+
+
+def _disturbed(cell: Cell) -> tuple[int, int]:
+    """Steps beside which the short computation was slow, and all timed ones."""
+    summary = cell.record.summary
+    return (summary.disturbed_steps, summary.timed_steps) if summary else (0, 0)
 
 
 def _forked_and_spawned(folder: Path) -> Any:
@@ -156,7 +160,7 @@ def _forked_and_spawned(folder: Path) -> Any:
     settings = CellSettings(model="resnet18", data="synthetic:3x32x32:10:2000", batch_size=2, threads_per_worker=1)
     where = place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo")
     jobs: dict[str, LocalJob] = {}
-    turns: dict[str, list[tuple[Times, Beside]]] = {}
+    turns: dict[str, dict[tuple[int, int], NDArray[np.float64]]] = {}
     with WARM.held():
         for method in ("fork", "spawn"):
             payload = {
@@ -180,22 +184,18 @@ def _forked_and_spawned(folder: Path) -> Any:
                 for method, started in jobs.items():
                     took = _turn(started)
                     if number:  # the first warms up
-                        turns.setdefault(method, []).append(took)
+                        turns.setdefault(method, {})[0, number] = took
         finally:
             for started in jobs.values():
                 started.close()
-    return ratio({method: _undisturbed(blocks) for method, blocks in turns.items()}, "fork", "spawn")
+    return ratio(turns, "fork", "spawn")
 
 
-def _undisturbed(blocks: list[tuple[Times, Beside]]) -> dict[tuple[int, int], Times]:
-    return {(0, number): steps for number, steps in enumerate(undisturbed(blocks)) if steps.size}
-
-
-def _turn(job: LocalJob) -> tuple[Times, Beside]:
-    """One turn: its steps, and the short computation that tells which of them were disturbed."""
-    job.send({"op": "steps", "count": STEPS, "warmup": 1, "reference_every": REFERENCE_EVERY})
+def _turn(job: LocalJob) -> NDArray[np.float64]:
+    """The steps of one turn."""
+    job.send({"op": "steps", "count": STEPS, "warmup": 1})
     (reply,) = job.receive()
-    return np.array(reply["step_s"]), Beside(np.array([reply["reference_s"]], dtype=float), STEPS)
+    return np.array(reply["step_s"])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from worldsize.study.blocks import (
     first_steps,
     period,
     profiled_steps,
-    reference_every,
     warmup_steps,
 )
 from worldsize.study.plan import PlannedCell
@@ -75,11 +74,6 @@ def test_blocks_are_whole_periods_of_what_a_command_does(step_s: float, left_s: 
         assert sizes.of(cell) % (short if short * step_s <= RECURRING_S else 1) == 0
         if lcm(*periods) * step_s <= RECURRING_S:
             assert sizes.of(cell) % lcm(*periods) == 0
-
-
-@pytest.mark.parametrize("step_s", [0.001, 0.05, 0.3, 2.0])
-def test_disturbed_periods_are_left_out_as_a_whole(step_s: float) -> None:
-    assert reference_every(apart(), step_s, 0) % EVERY == 0
 
 
 def test_a_trace_has_a_short_period() -> None:

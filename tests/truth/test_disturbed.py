@@ -1,14 +1,14 @@
-"""What something else does to the cores now and then is in no number, and what a step does by itself is (method.md §8).
+"""What takes a core from a training now and then is in its step, and is told (method.md §8).
 
-Planted: a model of one worker, and a process that takes its core for a second, again and again. The true step is that
-of the steps during which it did not run, by the clock that both share.
+Planted: a model of one worker, and a process, or a thread of the model's own, that takes its core for a second, again
+and again. The true step is elapsed time ÷ steps.
 """
 
 import multiprocessing
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import polars as pl
@@ -25,15 +25,29 @@ COMMAND = (
     *("--data", "synthetic:3x32x32:10:4096", "--evaluate", "never", "--budget", BUDGET),
 )
 MODEL = """
+import os, threading, time, zlib
 import torch
 from torch import nn
+
+def come_and_go():
+    data = os.urandom(1_000_000)
+    while True:
+        time.sleep(AWAY_S)
+        end = time.monotonic() + THERE_S
+        while time.monotonic() < end:
+            zlib.compress(data)
 
 class Net(nn.Module):
     def __init__(self, classes):
         super().__init__()
         self.hidden, self.last = nn.Linear(1024, 1024), nn.Linear(1024, classes)
 
+        self.called = 0
+
     def forward(self, x):
+        self.called += 1
+        if OWN_THREAD and self.called == 20:  # in the training only: worldsize builds and tries the model elsewhere, too
+            threading.Thread(target=come_and_go, daemon=True).start()
         x = x.flatten(1)[:, :1024]
         for _ in range(20):
             x = torch.relu(self.hidden(x))
@@ -44,22 +58,19 @@ def net(classes):
 """
 
 
-def come_and_go(core: int, log: str) -> None:
-    """Take the core now and then; say from when to when."""
+def come_and_go(core: int) -> None:
+    """Take the core now and then."""
     os.sched_setaffinity(0, {core})
-    with Path(log).open("w") as file:
-        while True:
-            time.sleep(AWAY_S)
-            begin_ns = time.monotonic_ns()
-            while time.monotonic_ns() - begin_ns < 1e9 * THERE_S:
-                pass
-            file.write(f"{begin_ns} {time.monotonic_ns()}\n")
-            file.flush()
+    while True:
+        time.sleep(AWAY_S)
+        end = time.monotonic() + THERE_S
+        while time.monotonic() < end:
+            pass
 
 
 @contextmanager
-def somebody(core: int, log: Path) -> Iterator[None]:
-    process = multiprocessing.get_context("spawn").Process(target=come_and_go, args=(core, str(log)))
+def somebody(core: int) -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(target=come_and_go, args=(core,))
     process.start()
     try:
         yield
@@ -69,33 +80,22 @@ def somebody(core: int, log: Path) -> Iterator[None]:
         process.close()
 
 
-def planted(folder: Path) -> tuple[Path, float, float]:
-    """A run beside which somebody takes the core; its true step, and that of all its steps (s)."""
-    folder.mkdir()
-    core, model, log = allowed_cores()[0], folder / "planted.py", folder / "there.txt"
-    model.write_text(MODEL)
-    with somebody(core, log):
-        ended = worldsize(*COMMAND, "--model", f"{model}:net", "--out", folder / "run", cwd=folder)
+@pytest.mark.parametrize("own_thread", [False, True], ids=["another process", "a thread of its own"])
+def test_a_core_that_is_taken_now_and_then(tmp_path: Path, own_thread: bool) -> None:
+    model, run = tmp_path / "planted.py", tmp_path / "run"
+    model.write_text(f"OWN_THREAD, AWAY_S, THERE_S = {own_thread}, {AWAY_S}, {THERE_S}\n{MODEL}")
+    with nullcontext() if own_thread else somebody(allowed_cores()[0]):
+        ended = worldsize(*COMMAND, "--model", f"{model}:net", "--out", run, cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
-    (cell,) = load_run(folder / "run").cells.values()
-    lines = pl.read_ndjson(cell.folder / "rank0.jsonl").filter("timed")
-    ends = pl.col("start_ns") + 1e9 * pl.col("step_s")
-    seen = pl.read_csv(log, separator=" ", has_header=False).iter_rows()
-    calm = lines.filter(~pl.any_horizontal((pl.col("start_ns") < end) & (ends > begin) for begin, end in seen))
-    return folder / "run", float(calm["step_s"].to_numpy().mean()), float(lines["step_s"].to_numpy().mean())
 
-
-def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
-    # Who takes the core may come while nothing is timed: in 1 of 4 runs that made the mean step 5 % longer only. Such a
-    # run plants nothing, so another is made; what holds of the first that is disturbed is not tried again.
-    for number in range(3):
-        run, true_s, all_s = planted(tmp_path / str(number))
-        if all_s > 1.1 * true_s:
-            break
-    assert all_s > 1.1 * true_s, "the planted disturbance did not disturb"
     (cell,) = load_run(run).cells.values()
-    assert cell.record.summary is not None
-    assert cell.record.summary.step_s.value == pytest.approx(true_s, rel=0.05)
-    warnings = [warning for _, warning in analyse(load_run(run)).warnings if warning.code == "disturbed"]
-    assert len(warnings) == 1
-    assert "Other processes used" in warnings[0].message
+    summary = cell.record.summary
+    assert summary is not None
+    lines = pl.read_ndjson(cell.folder / "rank0.jsonl").filter("timed").sort("start_ns")
+    elapsed_s = lines["step_s"].sum()
+    assert summary.step_s.value == pytest.approx(elapsed_s / lines.height, rel=0.03)
+    if own_thread:  # the short computation seldom meets it: it waits for Python's lock
+        return
+    assert summary.disturbed_steps > 0
+    (warning,) = (warning for _, warning in analyse(load_run(run)).warnings if warning.code == "disturbed")
+    assert "Other processes used" in warning.message

@@ -65,8 +65,6 @@ class CellAnalysis:
     """What makes some of its steps much longer than the typical one."""
     disturbed: frozenset[tuple[int, int]] = frozenset()
     """The blocks, by (session, block), with timed steps during which something slowed their cores."""
-    disturbed_that_count: int = 0
-    """How many of these steps are in all numbers, for too few others would be left."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     batches: Batches | None = None
@@ -198,7 +196,6 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         launches={} if summary is None else block_launches(timed_steps(cell)),
         uneven=() if summary is None else tuple(recurring_warning(cell, summary)),
         disturbed=frozenset(cell.disturbed.select("session", "block").iter_rows()) if summary else frozenset(),
-        disturbed_that_count=cell.disturbed.height - cell.left_out.height if summary else 0,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         batches=None if summary is None else batches_of(cell),
         losses=_losses(cell),

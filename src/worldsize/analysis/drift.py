@@ -8,9 +8,9 @@ import numpy as np
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import SEED, Floats
+from worldsize.results.disturbed import SLOW
 from worldsize.results.records import WarningRecord
 from worldsize.results.step_records import BlockConditions
-from worldsize.results.undisturbed import SLOW
 
 BOUND = 0.15
 """Spread of a cell's blocks, relative, above which its machine is said to drift."""
@@ -21,6 +21,8 @@ CHANCE = 0.99
 """Quantile of those variances between blocks that the true one must exceed."""
 NOTABLE_CORES = 0.1
 """More cores for others in the slow blocks than in the quick ones: enough to name them as the cause."""
+SHOWN = 4
+"""Cells that the warning `disturbed` names."""
 BUSY_CORES = 0.3
 """Cores that others use in quick and slow blocks alike, from which on they are named."""
 SURE = 2.5
@@ -89,26 +91,30 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
 
 
 def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
-    """The warning `disturbed`: how many timed steps were, whether they count, and what will have disturbed them."""
-    out = sum(cell.summary.disturbed_steps for cell in cells if cell.summary)
-    kept = {cell.id: cell.disturbed_that_count for cell in cells if cell.disturbed_that_count}
-    if not out and not kept:
+    """Return the warning `disturbed`: the share of each cell's timed steps that were, and what will have done it."""
+    shares = {
+        cell.id: cell.summary.disturbed_steps / cell.summary.timed_steps
+        for cell in cells
+        if cell.summary and cell.summary.disturbed_steps
+    }
+    if not shares:
         return None
-    timed = out + sum(cell.summary.timed_steps for cell in cells if cell.summary)
-    slow = f"a short computation beside the steps took more than {SLOW:g} times as long as usual"
-    counts = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) are excluded"] if out else []
-    if kept:
-        several = f"{len(kept)} cells" if len(kept) > 1 else next(iter(kept))
-        counts.append(f"{sum(kept.values())} such steps of {several} count all the same: too few others would be left")
+    most = sorted(shares, key=lambda name: -shares[name])
+    named = ", ".join(f"{percent_text(shares[name])} of {name}" for name in most[:SHOWN])
+    more = f" and less of {len(most) - SHOWN} more cells" if len(most) > SHOWN else ""
     found = [(each, cell) for cell in cells if cell.record for each in cell.record.conditions]
     others = [each.others_cores for each, cell in found if (each.session, each.block) in cell.disturbed]
     busy = float(np.mean(others)) if others else 0.0
     who = (
         f"Other processes used {busy:.2f} cores in their blocks: end them."
         if busy >= NOTABLE_CORES
-        else "No other process here used them: on a virtual machine, likely another guest of its host."
+        else "No other process here used them: likely threads of the training itself or, on a virtual machine, another "
+        "guest of its host."
     )
-    message = f"Something else used the cores: {slow}. {'; '.join(counts)}. {who}"
+    message = (
+        f"Something beside the training's own steps used the cores: a short computation took more than {SLOW:g} times "
+        f"as long as usual beside {named}{more} (shares of timed steps, which all count). {who}"
+    )
     return WarningRecord(code="disturbed", message=message)
 
 

@@ -56,9 +56,7 @@ def _check_ranks(cell: Cell, ranks: Sequence[int], counts: Mapping[int, int]) ->
 
 
 def _check_steps(cell: Cell, summary: CellSummary, ranks: Sequence[int], counts: Mapping[int, int]) -> None:
-    # Which steps are disturbed is found anew: without those that are lost it may be others.
-    wanted = summary.timed_steps + summary.disturbed_steps
-    found = timed_steps(cell).height + cell.left_out.height
+    wanted, found = summary.timed_steps, timed_steps(cell).height
     if found + sum(cell.damaged[STEPS.name].values()) < wanted:
         shortest = min(ranks, key=lambda rank: counts.get(rank, 0))
         raise OutputError(

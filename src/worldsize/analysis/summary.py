@@ -47,7 +47,7 @@ def summarise(cell: Cell) -> CellSummary | None:
         comm_s=None if unseen else means["comm_s"],
         overlapped_s=None if unseen else means["overlapped_s"],
         timed_steps=steps.height,
-        disturbed_steps=cell.left_out.height,
+        disturbed_steps=cell.disturbed.height,
         blocks=len(blocks),
     )
 

@@ -15,11 +15,11 @@ from worldsize.errors import OutputError, UsageError
 from worldsize.results.beside import parts_of, read_comm
 from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, reason_text, usable, write_parts
 from worldsize.results.comm_records import CommRecord
+from worldsize.results.disturbed import disturbed_steps
 from worldsize.results.files import cell_folder, is_there, own, read_record, write_whole
 from worldsize.results.rank_files import state
 from worldsize.results.records import CellRecord, StudyRecord, WarningRecord
 from worldsize.results.samples import SPANS, STEP_SCHEMA, STEPS, Kind, each_once, read_lines, readable, whole
-from worldsize.results.undisturbed import disturbed_steps, without_disturbed
 
 IN_MEMORY_BYTES = 2**26
 """Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
@@ -46,7 +46,6 @@ class Cell:
         """What is wrong with the samples that were read so far, and is left out of them."""
         self.damaged: dict[str, dict[int, int]] = {STEPS.name: {}, SPANS.name: {}}
         """How many samples of each rank these were, by their kind."""
-        self._disturbed = pl.DataFrame()
         self._opened: dict[str, pl.LazyFrame] = {}
         """Columns that were not asked for yet."""
         self._sources: dict[str, pl.LazyFrame] = {}
@@ -57,8 +56,8 @@ class Cell:
     def steps(self) -> pl.DataFrame:
         """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time.
 
-        Each step of a training of epochs is there once, though --resume may have run it again. `timed` is false for
-        those that were disturbed (undisturbed.py). With many ranks all columns are a lot: see `step_columns`.
+        Each step of a training of epochs is there once, though --resume may have run it again. With many ranks all
+        columns are a lot: see `step_columns`.
         """
         return self.step_columns("rank", *STEP_SCHEMA)
 
@@ -68,14 +67,8 @@ class Cell:
 
     @property
     def disturbed(self) -> pl.DataFrame:
-        """The timed steps during which the machine was disturbed, counting or not (undisturbed.py): a row each."""
-        self._scan(STEPS)
-        return self._disturbed.filter("timed")
-
-    @property
-    def left_out(self) -> pl.DataFrame:
-        """Those of them that count in no number; the others do because too few would be left."""
-        return self.disturbed.filter(~pl.col("counts"))
+        """The timed steps during which the machine was disturbed (disturbed.py): a row each."""
+        return disturbed_steps(self._scan(STEPS), self.collect)
 
     @property
     def unsynchronised(self) -> pl.DataFrame:
@@ -114,10 +107,6 @@ class Cell:
                 self._opened = self._columns()
                 found = self._opened.pop(kind.name, None)
             samples = readable(kind, self._whole(kind, self._lines(kind) if found is None else found))
-            if kind is STEPS:
-                asked = bool(self.record.settings and self.record.settings.steps)
-                self._disturbed = disturbed_steps(samples, self.collect, every_counts=asked)
-                samples = without_disturbed(samples, self._disturbed)
             self._sources[kind.name] = samples
         return self._sources[kind.name]
 

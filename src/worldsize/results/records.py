@@ -129,7 +129,7 @@ class CellSummary(Record):
     overlapped_s: float | None = None
     """The part of `comm_s` that is hidden behind compute; exposed + overlapped = comm (method.md §3)."""
     timed_steps: int
-    disturbed_steps: int = 0  # timed as well, and in no number (method.md §8)
+    disturbed_steps: int = 0  # of the timed ones, those beside which the short computation was slow (method.md §8)
     blocks: int
 
 

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from math import ceil, lcm
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Facts, Reply
-from worldsize.results.undisturbed import Times
 from worldsize.study.plan import PlannedCell
 
 BLOCK_WARMUP = 1
@@ -211,7 +211,7 @@ class BlockSizes:
         """
         return max(BLOCK_WARMUP, self.loaders(cell))
 
-    def usual_step_s(self, cell: PlannedCell, warmup_s: Times) -> float:
+    def usual_step_s(self, cell: PlannedCell, warmup_s: NDArray[np.float64]) -> float:
         """How long a step takes (s) by the steps of warming up: as long as the fastest, which is warm.
 
         Where steps are unlike, as with a loader in bursts, their mean counts; with a period, that of the last one.
@@ -297,8 +297,7 @@ def reference_every(cell: PlannedCell, step_s: float | None, loaders: int) -> in
     own |= cell.settings.program is not None or cell.settings.replay is not None
     if cell.placement.device != "cpu" or own:
         return 0
-    every, whole = max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S))), period(cell)
-    return ceil(every / whole) * whole  # so that whole periods count, or do not
+    return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))
 
 
 def steps_left(settings: TrainingSettings, blocks: Blocks) -> int | None:

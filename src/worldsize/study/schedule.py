@@ -17,7 +17,6 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study import blocks
-from worldsize.study.counted import Counted
 from worldsize.study.executor import CellFailed, Executor, WorkersBehind
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -48,7 +47,6 @@ class Schedule:
         self.cells = list(cells)
         self.settings, self.executor, self.ledger, self.listener = settings, executor, ledger, listener
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
-        self.counted = Counted(all_count=settings.steps is not None)
         self.open = {cell.id for cell in cells}
         self.warm: set[str] = set()
         self.verified: set[str] = set()
@@ -182,8 +180,8 @@ class Schedule:
             replies = self._replies(cell, turn.model_copy(update={"warmup": usual_warmup if lead else 0}))
         self.ledger.acted(cell, block, replies)
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
-        self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
-        self.pace.saw_block(cell, self.samples[cell.id].get(key, times), replies[0].recurring)
+        self.samples[cell.id] = {**self.samples[cell.id], key: times}
+        self.pace.saw_block(cell, times, replies[0].recurring)
         if not self.pace.plain:
             self._extra_steps(cell, turn, block)
 
@@ -230,13 +228,10 @@ class Schedule:
         turn = turn.model_copy(update={"count": self.pace.paired_steps(cell)})
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
             alone = self._rolled_back(cell, turn.model_copy(update={"synchronise": False}))
-            times = self.samples[cell.id].get((self.ledger.session, block))
-            if alone.size and times is not None:
-                self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
+            times = self.samples[cell.id][self.ledger.session, block]
+            self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
         if self.pace.runs_bare(cell, block):
-            bare = self._rolled_back(cell, turn.model_copy(update={"observe": False}))
-            if bare.size:
-                self.ledger.unobserved(cell, block, bare)
+            self.ledger.unobserved(cell, block, self._rolled_back(cell, turn.model_copy(update={"observe": False})))
 
     def _take(self, cell: PlannedCell, turn: Turn) -> Any:
         """One turn of training, followed by the listener; the time of each step."""
@@ -249,9 +244,8 @@ class Schedule:
         return replies
 
     def _rolled_back(self, cell: PlannedCell, turn: Turn) -> Any:
-        """One turn that only measures, so its progress is not reported. Its undisturbed steps (s)."""
-        replies = self.executor.take(cell, turn, lambda: None)
-        return self.counted.extra(cell.id, self._slowest(cell, replies), replies)
+        """One turn that only measures, so its progress is not reported. The time of each step (s)."""
+        return self._slowest(cell, self.executor.take(cell, turn, lambda: None))
 
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""

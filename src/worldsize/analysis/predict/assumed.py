@@ -33,8 +33,8 @@ def _of_run(model: Model) -> Iterator[str]:
         yield "The machine drifted while this run was timed: a forecast is of its mean speed, and of no other."
     if DISTURBED in codes:
         yield (
-            "Something else used the cores while this run was timed. Steps that it is known to have slowed are left "
-            "out; how long the messages of the others took may be too long by it, and the band does not know."
+            "Something else used the cores while this run was timed. All of its steps count: steps and messages may be "
+            "too long by it, and the band does not know."
         )
 
 

@@ -168,9 +168,8 @@ def _why_not_sent(model: Model, strategy: str, again: str) -> str:
     """Why it is not known what a strategy sends."""
     if any(cell.strategy == strategy for cell in model.several):
         command = study_command(model.analysis.record.asked, strategies=(strategy,))
-        return (
-            f"{strategy} cannot be simulated: it sends in forward, or holds its ranks in backward"
-            + (f"\nMeasure a larger world itself, with other --world-sizes: {command}" if command else "")
+        return f"{strategy} cannot be simulated: it sends in forward, or holds its ranks in backward" + (
+            f"\nMeasure a larger world itself, with other --world-sizes: {command}" if command else ""
         )
     run_here = any(cell.strategy == strategy for cell in model.analysis.cells)
     if model.traits(strategy).collectives and not run_here:
