@@ -46,7 +46,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         self.called += 1
-        if OWN_THREAD and self.called == 20:  # in the training only: worldsize builds and tries the model elsewhere, too
+        if OWN_THREAD and self.called == 20:  # not where the model is only tried
             threading.Thread(target=come_and_go, daemon=True).start()
         x = x.flatten(1)[:, :1024]
         for _ in range(20):
