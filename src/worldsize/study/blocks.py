@@ -36,8 +36,8 @@ BLOCK_S = 0.5
 seconds of each other still cancels, and the time to hand over a turn no longer counts."""
 MIN_BLOCK_S = 0.05
 RECURRING_S = 5.0
-"""Blocks hold whole periods of a command, such as 25 steps with one evaluation, if a period is not longer than this, and
-if a budget has room for FEW_ROUNDS such blocks."""
+"""Blocks hold whole periods of a command, such as 25 steps with one evaluation, if a period is not longer than this and
+a budget has room for FEW_ROUNDS such blocks."""
 DEVICE_BLOCK_S = 1.0
 """The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
 MAX_DEVICE_STEPS = 20_000
