@@ -1,8 +1,8 @@
 """What a study says a step takes, beside the wall clock of the person's own launcher: eight kinds of scripts.
 
 The clock counts optimizer steps of `python SCRIPT` and of `torchrun SCRIPT` with one and two processes, and puts
-nothing else into them (step_clock.py). It is read in rounds there and back, two before the study and two after it, so
-that a machine that drifts does so in all of them. A study starts each cell several times, and so does the clock.
+nothing else into them (step_clock.py). Clock and studies take turns, the clock first and last, so that a machine whose
+speed changes for minutes does so for both: each study is compared with the readings just before and after it.
 """
 
 import json
@@ -39,8 +39,8 @@ CADENCES = {
     "fsdp2": 1,
 }
 """Scripts → after how many steps something recurs in them: the clock counts whole rounds of that."""
-CLOCK_S, BUDGET_S = 6.0, 60.0
-"""How long the clock counts steps of one run, and what each study may take."""
+CLOCK_S, BUDGET_S, STUDIES = 6.0, 45.0, 3
+"""How long the clock counts steps of one run, what each study may take, and how many studies of a script there are."""
 OF_SHELL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """What another command may have set for the benchmark, and no person has set."""
 
@@ -56,41 +56,36 @@ class Said:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Milliseconds per step of one script, by cell: each run by the clock, and what the study says."""
+    """Milliseconds per step of one script, by cell: readings of the clock, and studies, each between two of them."""
 
-    clock_ms: dict[str, list[float]]
-    study_ms: dict[str, float] = field(default_factory=dict)
-    said: Said | None = None
-    """What the study says of two processes."""
-    problem: str | None = None
-    """Why there is no study."""
-
-    @property
-    def middle_ms(self) -> dict[str, float]:
-        """The median run of each cell by the clock.
-
-        The threads of one process spin while they wait for each other: where another process takes a core for a while,
-        such a run takes twenty times as long, and would be all of a mean.
-        """
-        return {cell: statistics.median(runs) for cell, runs in self.clock_ms.items()}
+    clock_ms: dict[str, list[float]] = field(default_factory=dict)
+    study_ms: dict[str, list[float]] = field(default_factory=dict)
+    said: list[Said] = field(default_factory=list)
+    """What each study says of two processes."""
+    problems: list[str] = field(default_factory=list)
+    """Why there is no further study."""
 
     @property
     def differences(self) -> dict[str, float]:
-        """What the study says ÷ what the clock says − 1."""
-        return {cell: ms / self.middle_ms[cell] - 1 for cell, ms in self.study_ms.items()}
+        """What studies say ÷ what the clock says − 1: of each study to the readings around it, the median study.
+
+        The median, as the threads of one process spin while they wait for each other: where another process takes a
+        core for a while, such a run takes twenty times as long, and would be all of a mean.
+        """
+        return {
+            cell: statistics.median(
+                ms / statistics.mean(self.clock_ms[cell][at : at + 2]) for at, ms in enumerate(studies)
+            )
+            - 1
+            for cell, studies in self.study_ms.items()
+        }
 
     @property
-    def clock_speed_ups(self) -> list[float]:
-        """`speed_up` by the clock, in each of its rounds."""
-        return [2 * alone / two for alone, two in zip(self.clock_ms["python"], self.clock_ms["2"], strict=True)]
-
-    @property
-    def signs_agree(self) -> bool | None:
-        """Whether what the study says of two processes is so by the clock; None where it says that it is not known."""
-        by_clock = speed_up(self.middle_ms)
-        if self.said is None or by_clock is None or self.said.workers in ("open", "even"):
-            return None
-        return (by_clock > 1) == (self.said.workers == "several")
+    def signs_agree(self) -> list[bool]:
+        """For each study that tells whether two processes are faster: whether they are by the clock, all readings."""
+        by_clock = statistics.median(speed_ups(self.clock_ms))
+        told = [said.workers for said in self.said if said.workers not in ("open", "even")]
+        return [(by_clock > 1) == (workers == "several") for workers in told]
 
     def as_json(self) -> dict[str, Any]:
         """What is kept."""
@@ -99,20 +94,19 @@ class Comparison:
             "study_ms": self.study_ms,
             "difference": self.differences,
             "speed_up": {
-                "clock": speed_up(self.middle_ms),
-                "clock_rounds": self.clock_speed_ups,
-                "study": speed_up(self.study_ms),
-                "study_interval": None if self.said is None else (self.said.low, self.said.high),
+                "clock": speed_ups(self.clock_ms),
+                "study": speed_ups(self.study_ms),
+                "study_interval": [(said.low, said.high) for said in self.said],
             },
-            "said": None if self.said is None else self.said.workers,
+            "said": [said.workers for said in self.said],
             "signs_agree": self.signs_agree,
-            "problem": self.problem,
+            "problems": self.problems,
         }
 
 
-def speed_up(ms: dict[str, float]) -> float | None:
-    """Samples per second of two processes ÷ those of python with all cores; None where one is unknown."""
-    return 2 * ms["python"] / ms["2"] if {"python", "2"} <= set(ms) else None
+def speed_ups(ms: dict[str, list[float]]) -> list[float]:
+    """Samples per second of two processes ÷ those of python with all cores, reading by reading."""
+    return [2 * alone / two for alone, two in zip(ms.get("python", ()), ms.get("2", ()), strict=True)]
 
 
 def run(data_dir: str | None) -> None:
@@ -129,26 +123,30 @@ def run(data_dir: str | None) -> None:
 
 
 def _compared(script: Path, out: Path) -> Comparison:
-    """The clock, the study, the clock again."""
-    there, back = tuple(LAUNCHERS), tuple(reversed(LAUNCHERS))
-    before, problem, study_ms, said = clocked(script, (*there, *back)), None, {}, None
-    try:
-        study_ms = studied(script, out, BUDGET_S)
-        said = said_of(out)
-    except (RuntimeError, LookupError, WorldsizeError) as error:  # the other scripts are compared all the same
-        problem = str(error)
-        say(f"    {problem}")
-    after = clocked(script, (*there, *back))
-    return Comparison({cell: [*before[cell], *after[cell]] for cell in LAUNCHERS}, study_ms, said, problem)
-
-
-def clocked(script: Path, cells: Iterable[str]) -> dict[str, list[float]]:
-    """Milliseconds per step of each cell by the clock alone, in this order."""
-    found: dict[str, list[float]] = {}
-    for cell in cells:
-        found.setdefault(cell, []).append(_clocked_once(script, cell))
-        say(f"    {cell}: {found[cell][-1]:.2f} ms by the clock")
+    """The clock, and in turn with it the studies."""
+    found = Comparison()
+    _read_clock(script, tuple(LAUNCHERS), found)
+    for number in range(STUDIES):
+        try:
+            study_ms = studied(script, out / str(number), BUDGET_S)
+            said = said_of(out / str(number))
+        except (RuntimeError, LookupError, WorldsizeError) as error:  # the other scripts are compared all the same
+            found.problems.append(str(error))
+            say(f"    {error}")
+            break
+        for cell in LAUNCHERS:
+            found.study_ms.setdefault(cell, []).append(study_ms[cell])
+        found.said.extend(() if said is None else (said,))
+        say("    study: " + ", ".join(f"{cell}: {ms:.2f}" for cell, ms in study_ms.items()))
+        _read_clock(script, tuple(LAUNCHERS)[:: (1, -1)[number % 2]], found)
     return found
+
+
+def _read_clock(script: Path, cells: Iterable[str], into: Comparison) -> None:
+    """Read the clock once in each cell, in this order."""
+    for cell in cells:
+        into.clock_ms.setdefault(cell, []).append(_clocked_once(script, cell))
+        say(f"    {cell}: {into.clock_ms[cell][-1]:.2f} ms by the clock")
 
 
 def _clocked_once(script: Path, cell: str) -> float:
@@ -183,8 +181,8 @@ def studied(script: Path, out: Path, budget_s: float) -> dict[str, float]:
         known = names.get((cell.record.strategy, cell.record.world_size))
         if known is not None and cell.record.summary is not None:
             found[known] = 1e3 * cell.record.summary.step_s.value
-    if not found:
-        raise LookupError(f"the study of {script.name} timed none of {', '.join(name for name, _ in names)}")
+    if missing := set(LAUNCHERS) - set(found):
+        raise LookupError(f"the study of {script.name} timed nothing of {', '.join(sorted(missing))}")
     return found
 
 
@@ -205,39 +203,37 @@ def _environment() -> dict[str, str]:
 
 def _over_all(found: dict[str, Comparison]) -> dict[str, Any]:
     sizes = [abs(each) for comparison in found.values() for each in comparison.differences.values()]
+    signs = [agrees for comparison in found.values() for agrees in comparison.signs_agree]
     return {
         "median_difference": statistics.median(sizes) if sizes else None,
         "largest_difference": max(sizes, default=None),
-        "signs_told": sum(comparison.signs_agree is not None for comparison in found.values()),
-        "signs_wrong": sum(comparison.signs_agree is False for comparison in found.values()),
+        "studies": sum(len(comparison.said) for comparison in found.values()),
+        "signs_told": len(signs),
+        "signs_wrong": signs.count(False),
         "scripts": {name: comparison.as_json() for name, comparison in found.items()},
     }
 
 
 def _print(found: dict[str, Comparison]) -> None:
-    print(f"clock: ms per step by the clock ({CLOCK_S:g} s a run) and by a study of {BUDGET_S:g} s")
+    print(f"clock: ms per step by the clock ({CLOCK_S:g} s a run) and by studies of {BUDGET_S:g} s, in turn")
     for name, comparison in found.items():
         for cell, runs in comparison.clock_ms.items():
-            clock = f"{comparison.middle_ms[cell]:.2f} ({min(runs):.2f} to {max(runs):.2f})"
-            print(f"  {name}, {cell}: {clock} by the clock, {_by_study(comparison, cell)}")
-        rounds, study = comparison.clock_speed_ups, speed_up(comparison.study_ms)
-        clock = f"{speed_up(comparison.middle_ms) or 0:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
-        agree = {True: "they agree", False: "they DISAGREE", None: "it says that this is not known"}
-        said, interval = "unknown" if study is None else f"{study:.2f}", comparison.said
-        if interval is not None and interval.low is not None and interval.high is not None:
-            said += f" [{interval.low:.2f}, {interval.high:.2f}]"
-        told = agree[comparison.signs_agree]
-        print(f"    speed-up of two processes over python: {clock} by the clock, {said} by the study: {told}")
+            studies = _listed(comparison.study_ms.get(cell, ()))
+            difference = f"{comparison.differences[cell]:+.1%}" if cell in comparison.differences else "unknown"
+            print(f"  {name}, {cell}: {_listed(runs)} by the clock, {studies} by studies: {difference}")
+        clock, study = (_listed(speed_ups(ms)) for ms in (comparison.clock_ms, comparison.study_ms))
+        told = ", ".join(said.workers for said in comparison.said)
+        wrong = " (WRONG)" if False in comparison.signs_agree else ""
+        print(f"    speed-up of two processes over python: {clock} by the clock, {study} by studies: {told}{wrong}")
     whole = _over_all(found)
     if whole["median_difference"] is not None:
         print(f"  difference: median {whole['median_difference']:.1%}, largest {whole['largest_difference']:.1%}")
-    print(f"  a study says which is faster in {whole['signs_told']} of {len(found)}, wrong: {whole['signs_wrong']}")
+    told, wrong = whole["signs_told"], whole["signs_wrong"]
+    print(f"  {told} of {whole['studies']} studies say whether two processes are faster; wrong: {wrong}")
 
 
-def _by_study(comparison: Comparison, cell: str) -> str:
-    if cell not in comparison.study_ms:
-        return "unknown by the study"
-    return f"{comparison.study_ms[cell]:.2f} by the study ({comparison.differences[cell]:+.1%})"
+def _listed(values: Iterable[float]) -> str:
+    return " ".join(f"{each:.2f}" for each in values) or "nothing"
 
 
 if __name__ == "__main__":
