@@ -78,7 +78,7 @@ def test_the_verdict_first_then_the_advice_then_the_table(tmp_path: Path, monkey
     advised(monkeypatch, ADVICE, replace(ADVICE, code="other"))
     lines = printed(analysed(tmp_path))
     assert lines[0] == ""
-    assert lines[1].startswith("The fastest multi-worker configuration is ddp with 2 workers")
+    assert lines[1].startswith("2 workers are 1.8")
     order = [
         "Finding: ddp with 2",
         "Next:    Take a larger",
@@ -164,7 +164,7 @@ def test_no_warning_no_word_of_it(tmp_path: Path) -> None:
 def test_json_holds_verdict_advice_results_and_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     advised(monkeypatch, ADVICE)
     found = content(analysed(tmp_path, warnings=warned(1, "busy")))
-    assert found["verdict"].startswith("The fastest multi-worker configuration is ddp")
+    assert found["verdict"].startswith("2 workers are 1.8")
     assert [(each["code"], each["command"]) for each in found["advice"]] == [("communication-bound", COMMAND)]
     rows = {row["cell"]: row for row in found["results"]}
     assert list(rows) == list(found["cells"]) == found["study"]["plan"]

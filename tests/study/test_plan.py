@@ -12,7 +12,7 @@ from fake_cells import findings
 from nodes_here import NodesHere
 from worldsize.config import Room, StudySettings, chosen_world_sizes
 from worldsize.errors import DataError, UsageError
-from worldsize.study.plan import PlannedCell, left_out, make_plan
+from worldsize.study.plan import PlannedCell, baseline_of, left_out, make_plan
 from worldsize.traits import MULTI_WORKER_STRATEGIES
 
 EVERY = ("single", *MULTI_WORKER_STRATEGIES)
@@ -169,6 +169,36 @@ def test_every_cell_gets_the_same_threads_the_baseline_included() -> None:
     assert {cell.placement.threads_per_worker for cell in cells} == {2}
     assert {cell.settings.threads_per_worker for cell in cells} == {2}, "it is in the record of the cell"
     assert not any(cell.placement.oversubscribed for cell in cells)
+
+
+def test_a_budget_begins_with_one_worker_that_has_all_cores_at_its_batch_and_the_global_one() -> None:
+    cells = plan(strategies=("single", "ddp"), world_sizes=(1, 2), batch_sizes=(8,), budget="60s")
+    assert ids(cells)[:2] == ["single-w1-b8-all-cores", "single-w1-b16-all-cores"]
+    assert [cell.placement.threads_per_worker for cell in cells[:2]] == [4, 4]
+    assert {cell.placement.threads_per_worker for cell in cells[2:]} == {2}
+    assert [baseline_of(cell, cells) for cell in cells[:2]] == [None, None]
+    assert [found.id for cell in cells[2:] if (found := baseline_of(cell, cells))] == ["single-w1-b8"] * 2
+
+
+def test_with_one_global_batch_it_has_that() -> None:
+    cells = plan(strategies=("single", "ddp"), world_sizes=(1, 4), global_batch=64, budget="60s")
+    assert [cell.id for cell in cells if cell.alone] == ["single-w1-b64-all-cores"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"steps": 8},  # what is typed is what is run
+        {"budget": "60s", "baseline": "wrapped"},
+        {"budget": "60s", "world_sizes": (1,)},
+        {"budget": "60s", "gpus": 2},  # each worker brings a device of its own
+        {"budget": "60s", "cores": 1},  # one worker has all of it anyway
+        {"budget": "60s", "strategies": ("ddp",)},
+    ],
+)
+def test_it_is_in_no_plan_that_says_otherwise(asked: dict[str, Any]) -> None:
+    cells = plan(**{"strategies": ("single", "ddp"), "world_sizes": (1, 2), "batch_sizes": (8,), **asked})
+    assert not [cell.id for cell in cells if cell.alone]
 
 
 def test_cells_with_more_threads_than_cores_are_marked() -> None:

@@ -4,17 +4,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from worldsize.config.script import PYTHON_ALONE, TUNED
-from worldsize.traits import BASELINE_STRATEGY
+from worldsize.traits import ALL_CORES, BASELINE_STRATEGY
 
 
 class Identity(Protocol):
-    """What tells a cell from the others of a study, but for its label."""
+    """What tells a cell from the others of a study."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def strategy(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
 
     @property
     def world_size(self) -> int: ...
@@ -36,9 +39,12 @@ def baselines(cell: Identity, cells: Iterable[C], samples: int) -> list[C]:
 
     Best is the one without a wrapper, or the script by itself with all cores, then the same strategy around one worker;
     of several with other recipes (labels) the one that was planned first. `samples` is b·K of the cell for weak
-    scaling, B for strong scaling.
+    scaling, B for strong scaling. One worker with the cores of all of them is what the machine does without them, not a
+    worker of theirs (scaling.py: rows_on_machine).
     """
-    alone = [each for each in cells if each.world_size == 1 and each.global_batch == samples]
+    if cell.label == ALL_CORES:
+        return []
+    alone = [e for e in cells if e.world_size == 1 and e.global_batch == samples and e.label != ALL_CORES]
     script = cell.strategy.removesuffix(TUNED)
     names = dict.fromkeys((BASELINE_STRATEGY, f"{script}{PYTHON_ALONE}", cell.strategy))
     ranked = [each for name in names for each in alone if each.strategy == name]

@@ -24,7 +24,7 @@ from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
-from worldsize.traits import TraitsRecord, traits_of
+from worldsize.traits import ALL_CORES, TraitsRecord, traits_of
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ class CellAnalysis:
 
     @property
     def alone(self) -> bool:
-        """Whether it is a script by itself with all cores, as `python` starts it (method.md §6)."""
-        return self.program is not None and self.program.alone
+        """Whether it is one worker with all cores, as `python` starts a script (method.md §6)."""
+        return self.label == ALL_CORES if self.program is None else self.program.alone
 
 
 def analyse_cell(cell: Cell) -> CellAnalysis:

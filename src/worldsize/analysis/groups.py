@@ -6,6 +6,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import headline
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis, once
+from worldsize.traits import ALL_CORES
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,13 @@ class Group:
 
 @once
 def groups(analysis: StudyAnalysis) -> tuple[Group, ...]:
-    """All cells of a study by the batch that it keeps; the group of the verdict first."""
-    kind = analysis.kind
-    batches = dict.fromkeys(_batch(kind, cell) for cell in analysis.cells)
-    found = [
-        Group(kind, batch, tuple(cell for cell in analysis.cells if _batch(kind, cell) == batch)) for batch in batches
-    ]
+    """The cells of a study by the batch that it keeps; the group of the verdict first.
+
+    One worker that has the cores of all others keeps another thing than they do, and is in none.
+    """
+    kind, cells = analysis.kind, [cell for cell in analysis.cells if cell.label != ALL_CORES]
+    batches = dict.fromkeys(_batch(kind, cell) for cell in cells)
+    found = [Group(kind, batch, tuple(cell for cell in cells if _batch(kind, cell) == batch)) for batch in batches]
     best = headline(analysis)
     return tuple(sorted(found, key=lambda group: best is None or best.fastest not in group.cells))
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.losses import Losses, losses
+from worldsize.analysis.pays import Pay, pay_of
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.statistics import Ratio, includes
 from worldsize.analysis.study import StudyAnalysis, once
@@ -22,6 +23,8 @@ class Headline:
     """Samples/s of the fastest ÷ those of the runner-up."""
     rivals: tuple[tuple[CellAnalysis, Ratio], ...]
     """Those of several workers that are not slower with 95 % confidence, and samples/s of the fastest ÷ theirs."""
+    pay: Pay | None
+    """Whether several workers are faster than one; None where they were compared with none."""
     losses: Losses | None
     """What its step loses against a worker's share of the baseline's; None where the two have no common block, or were
     not taken apart."""
@@ -41,7 +44,9 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
     rivals = tuple(
         (other, ratio) for other, ratio in margins if includes(ratio.estimate, 1) or ratio.estimate.value < 1
     )
-    return Headline(first.cell, first, second, margin, rivals, _losses(analysis, first))
+    on_machine = {row.cell.id: row for row in analysis.on_machine}
+    pay = pay_of([on_machine.get(row.cell.id, row) for row in ranked])
+    return Headline(first.cell, first, second, margin, rivals, pay, _losses(analysis, first))
 
 
 def _margin(first: CellAnalysis, other: CellAnalysis) -> Ratio:

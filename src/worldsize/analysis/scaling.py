@@ -68,6 +68,26 @@ def scaling_rows(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -
     return [row for row in weak if row.baseline is not None or row.cell.id not in with_strong] + strong
 
 
+def rows_on_machine(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -> list[ScalingRow]:
+    """Each cell of several workers against one worker with all their cores; empty where none was measured (§6).
+
+    Of several such cells, of unlike batches, it is the one with the most samples/s.
+    """
+    alone = [cell for cell in cells if cell.alone and cell.summary is not None]
+    if not alone:
+        return []
+    best = min(alone, key=lambda cell: _level(cell).value_s / cell.samples_per_step)
+    rows = []
+    for cell in (each for each in cells if each.world_size > 1 and each.summary is not None):
+        kind: Kind = "strong" if cell.global_batch == best.global_batch else "weak"
+        if cell.oversubscribed and not allow_oversubscribed:
+            rows.append(ScalingRow(kind, cell, best, withheld=f"withheld: more threads than cores in {cell.id}"))
+        else:
+            steps = best.step_ratio(cell)
+            rows.append(ScalingRow(kind, cell, best, steps.scaled(cell.samples_per_step / best.samples_per_step)))
+    return _chosen(rows)
+
+
 def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis]) -> CellAnalysis | None:
     """The cell of one worker with the same b (weak) or the same B (strong) to compare with (method.md §6).
 

@@ -13,7 +13,7 @@ from worldsize.analysis.drift import disturbed_warning, drift_warning
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.rehearsal import core_warnings
 from worldsize.analysis.sameness import data_warning
-from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
+from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, rows_on_machine, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.sweep import BatchSweep, batch_sweeps
 from worldsize.errors import OutputError
@@ -42,6 +42,8 @@ class StudyAnalysis:
     cells: tuple[CellAnalysis, ...]
     """All planned cells in the order of the plan, those without numbers included."""
     scaling: tuple[ScalingRow, ...]
+    on_machine: tuple[ScalingRow, ...]
+    """Cells of several workers against one worker with all of their cores; empty where none was measured."""
     serial_fractions: tuple[SerialFraction, ...]
     epoch_splits: tuple[EpochSplit, ...]
     links: dict[int, LinkAnalysis]
@@ -133,6 +135,7 @@ def analyse(run: Run) -> StudyAnalysis:
         run=run,
         cells=tuple(cells),
         scaling=tuple(rows),
+        on_machine=tuple(rows_on_machine(cells, allow_oversubscribed=run.study.asked.allow_oversubscribed)),
         serial_fractions=tuple(serial_fractions(rows)),
         epoch_splits=tuple(_epoch_splits(rows, run.study.train_samples)),
         links={world_size: analyse_link(record) for world_size, record in run.comm.items()},

@@ -9,6 +9,7 @@ from worldsize.analysis.decision import Decision, decision, noise_text
 from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate, wrapped_worker
 from worldsize.analysis.losses import LossCause, Losses
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
+from worldsize.analysis.pays import Pay, Workers
 from worldsize.analysis.rung_words import beside_text, lead_text
 from worldsize.analysis.rungs import fastest_lossy, rung_of
 from worldsize.analysis.scaling import Kind, ScalingRow
@@ -58,7 +59,7 @@ NAMED = ("slow-rank", "periodic-stall")
 
 @once
 def verdict(analysis: StudyAnalysis) -> str:
-    """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
+    """Three answers, each by itself: whether several workers pay, which strategy is fastest, and what limits it."""
     return f"Rehearsed, not measured: {_found(analysis)}" if analysis.record.rehearses else _found(analysis)
 
 
@@ -73,13 +74,40 @@ def _found(analysis: StudyAnalysis) -> str:
         return _without_headline(analysis)
     answer = decision(analysis)
     about = _about(analysis, found)
-    per_core = _per_core(analysis, found)
     price, beside = _price(analysis, found)
+    limit = _named(about) or _cause(found, about)
     if answer is not None and answer.workers == "open":
-        said = [_undecided(analysis, found, answer), per_core, beside, _named(about)]
-    else:
-        said = [_finding(found, answer), per_core, beside, _named(about) or _cause(found, about)]
-    return " ".join(filter(None, [price, *said]))
+        limit = " ".join(filter(None, [_named(about), noise_text(analysis, found)]))
+    said = [price, _whether_it_pays(found.pay), _finding(found, answer), _per_core(analysis, found), beside, limit]
+    return " ".join(filter(None, said))
+
+
+def _whether_it_pays(pay: Pay | None) -> str:
+    """The first sentence: how many times as fast several workers are as one; empty where they were compared with none.
+
+    One worker with all cores is what a person has without the others; else it is one with as many as each of them.
+    """
+    if pay is None:
+        return ""
+    ratio, baseline = pay.fastest.ratio, pay.fastest.baseline
+    workers, one = f"{pay.fastest.cell.world_size} workers", "one with all cores" if baseline.alone else "one"
+    if ratio.low is None:
+        return f"Whether {workers} are faster than {one} is not known: they were measured in one block."
+    if pay.workers != "several":
+        said: dict[Workers, str] = {
+            "even": f"{workers} are about as fast as {one}",
+            "one": f"One worker{one.removeprefix('one')} is faster than {workers}",
+            "open": f"Whether {workers} are faster than {one} is open",
+        }
+        return f"{said[pay.workers]}: they are {estimate_text(ratio)} times as fast."
+    if pay.surest.cell is pay.fastest.cell:
+        return f"{workers} are {number_text(ratio.value)} times as fast as {one} (at least {_at_least(pay)})."
+    sure = f"{pay.surest.cell.world_size} workers"
+    return f"{sure} are at least {_at_least(pay)} times as fast as {one} ({pay.surest.cell.id})."
+
+
+def _at_least(pay: Pay) -> str:
+    return number_text(pay.surest.at_least)
 
 
 def _per_core(analysis: StudyAnalysis, found: Headline) -> str:
@@ -120,52 +148,22 @@ def _price(analysis: StudyAnalysis, found: Headline) -> tuple[str, str]:
 
 def _finding(found: Headline, answer: Decision | None) -> str:
     cell, row = found.fastest, found.scaling
-    if row.speedup is not None and row.baseline is not None and _slower(row.speedup.estimate):
-        return _one_worker_wins(found, answer)
-    even = answer is not None and answer.workers == "even"
-    who = "Several workers gain nothing. The fastest of them" if even else "The fastest multi-worker configuration"
-    text = f"{who} is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
+    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
         text += f", without a speed-up ({row.withheld})"
     else:
         speedup, efficiency = row.speedup.estimate, percent_text(row.efficiency.estimate.value)
+        per_core = " with as many cores as each of them" if _has_fewer_cores(found) else ""
         text += (
-            f", {NAMES[row.kind]} of {estimate_text(speedup)} over {row.baseline.id}{KEPT[row.kind]} "
+            f", {NAMES[row.kind]} of {estimate_text(speedup)} over {row.baseline.id}{per_core}{KEPT[row.kind]} "
             f"(efficiency {efficiency}{_against_one(speedup)})"
         )
     return f"{text}{_rival(answer)}."
 
 
-def _undecided(analysis: StudyAnalysis, found: Headline, answer: Decision) -> str:
-    """What to say where it is not known whether several workers gain anything."""
-    row = found.scaling
-    assert row.speedup is not None, "only with a speed-up there is something to decide"
-    assert row.baseline is not None, "a speed-up has one"
-    known = row.speedup.estimate.low is not None
-    opening = "No significant gain or loss against one worker" if known else "Whether several workers gain is not known"
-    return (
-        f"{opening}: the fastest cell of several workers is {cell_name(found.fastest)}, with "
-        f"{NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id}{KEPT[row.kind]}"
-        f"{_against_one(row.speedup.estimate)}{_rival(answer)}. {noise_text(analysis, found)}"
-    )
-
-
-def _slower(speedup: Estimate) -> bool:
-    """Whether it is significantly below 1."""
-    return speedup.high is not None and speedup.high < 1
-
-
-def _one_worker_wins(found: Headline, answer: Decision | None) -> str:
-    """The finding where even the fastest of several workers is slower than one."""
-    cell, row = found.fastest, found.scaling
-    assert row.speedup is not None, "only with a speed-up it is known"
-    assert row.baseline is not None, "a speed-up has one"
-    text = (
-        f"One worker is faster: {row.baseline.id} with {number_text(rate(row.baseline))} samples/s. The fastest with "
-        f"several, {cell_name(cell)}, has {number_text(rate(cell))} samples/s: {NAMES[row.kind]} of "
-        f"{estimate_text(row.speedup.estimate)}{KEPT[row.kind]}"
-    )
-    return f"{text}{_rival(answer)}."
+def _has_fewer_cores(found: Headline) -> bool:
+    """Whether the baseline of the speed-up is another than what several workers are first held against."""
+    return found.pay is not None and found.pay.fastest.baseline is not found.scaling.baseline
 
 
 def _rival(answer: Decision | None) -> str:

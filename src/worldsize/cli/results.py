@@ -95,6 +95,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "advice": [each.as_json() for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
         "scaling": [_scaling(row) for row in analysis.scaling],
+        "on_machine": [_scaling(row) for row in analysis.on_machine],
         "rungs": to_records(rung_table(analysis)),
         "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),

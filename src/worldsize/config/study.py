@@ -44,6 +44,7 @@ class CellChoice(Settings):
     lr_warmup_epochs: float | None = None
     leave_out: tuple[Agreement, ...] | None = None
     program: CommandSettings | None = None
+    threads_per_worker: int | None = Field(default=None, ge=1)
 
 
 class StudySettings(TrainingSettings):

@@ -26,7 +26,14 @@ from worldsize.report.rank_tables import TIMELINE, rank_folds, rank_parts_table,
 from worldsize.report.rehearsal_tables import rehearsal_section
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.rung_table import rung_sections
-from worldsize.report.scaling_tables import assumption_table, efficiency_table, epoch_table, scaling_table, serial_table
+from worldsize.report.scaling_tables import (
+    assumption_table,
+    efficiency_table,
+    epoch_table,
+    machine_table,
+    scaling_table,
+    serial_table,
+)
 from worldsize.report.section import Fold, Section, with_paragraphs
 from worldsize.report.svg import Drawing
 from worldsize.report.tables import Table
@@ -135,7 +142,8 @@ def _scaling(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
     for group in found:
         drawings += [throughput_chart(analysis, group), *ours.get(group.batch, [])]
     drawings += [chart for charts in others.values() for chart in charts]
-    tables = (scaling_table(analysis, "weak"), scaling_table(analysis, "strong"), serial_table(analysis))
+    machine = (table for table in (machine_table(analysis),) if table.rows)
+    tables = (*machine, scaling_table(analysis, "weak"), scaling_table(analysis, "strong"), serial_table(analysis))
     return Section("scaling", "Speed-up and efficiency", _drawn(drawings), tables)
 
 

@@ -40,10 +40,21 @@ def key_numbers(analysis: StudyAnalysis) -> Three:
     if found is None or found.fastest.summary is None or found.fastest.breakdown is None:
         return _of_one_worker(analysis)
     return (
-        _speedup(analysis.speedup_name, found.scaling),
+        _against_all_cores(found) or _speedup(analysis.speedup_name, found.scaling),
         _throughput(found.fastest, found.fastest.summary.samples_per_s, _margin(found)),
         _exposed(found.fastest),
     )
+
+
+def _against_all_cores(found: Headline) -> KeyNumber | None:
+    """What several workers gain over one with all cores; None where that is the baseline of the speed-up anyway."""
+    gain, row = found.pay.fastest if found.pay else None, found.scaling
+    if gain is None or gain.baseline is row.baseline:
+        return None
+    detail = f"samples/s over {gain.baseline.id}, one worker with all cores"
+    if row.speedup is not None and row.baseline is not None:
+        detail += f"; {estimate_text(row.speedup.estimate)} over {row.baseline.id}, one with as many as each has"
+    return KeyNumber("On this machine", number_text(gain.ratio.value), "times", detail, interval_text(gain.ratio))
 
 
 def _throughput(cell: CellAnalysis, samples_per_s: Estimate, further: str = "") -> KeyNumber:

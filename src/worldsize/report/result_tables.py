@@ -7,11 +7,13 @@ from worldsize.analysis.breakdown import Breakdown
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT
 from worldsize.analysis.scaling import Kind, ScalingRow
+from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, integers, numbers, table_of, texts
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, estimate, fitted, interval_keys, text
 from worldsize.results.records import BESIDE_PARTS, PARTS, CellSummary, Estimate
 from worldsize.results.training_records import Evaluation
+from worldsize.traits import ALL_CORES
 
 PART_LABELS = {
     "data_wait_s": "data wait",
@@ -173,12 +175,14 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     Long names of strategies are cut; what must be explained stands in the State column of `results_table`.
     """
     row_of, speedup = analysis.scaling_of, "Scaled speed-up" if analysis.kind == "weak" else "Strong speed-up"
-    columns: list[ColumnOf[CellAnalysis]] = [
-        texts("Strategy", "strategy", lambda cell: cell.strategy),
+    against = rows_against_all_cores(analysis)
+    columns: list[ColumnOf[CellAnalysis] | None] = [
+        texts("Strategy", "strategy", lambda cell: f"{cell.strategy}{_cores_text(cell)}"),
         ColumnOf("N", ("world_size",), value=lambda cell: Entry(str(cell.world_size), (cell.world_size,))),
         ColumnOf("b", ("local_batch",), value=_batch),
         numbers("ms/step", "step_s", lambda cell: value_of(step_s(cell)), factor=MS),
         numbers("Samples/s", "samples_per_s", lambda cell: value_of(samples_per_s(cell))),
+        estimates("÷ one, all cores", "on_machine", lambda cell: _ratio(against.get(cell.id))) if against else None,
         ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
         numbers("Eff. %", "efficiency", lambda cell: _efficiency(row_of(cell)), factor=PERCENT),
         numbers(
@@ -272,6 +276,19 @@ def _part(part: str) -> ColumnOf[Apart]:
         return None if exposed and row.cell.exposed_share is None else row.summary.parts_s.get(part)
 
     return numbers(PART_LABELS[part].capitalize(), part, value, "ms", between_workers=exposed)
+
+
+def rows_against_all_cores(analysis: StudyAnalysis) -> dict[str, ScalingRow]:
+    """By cell: samples/s ÷ those of one worker with all cores, where that is not the baseline of the speed-up (§6)."""
+    return {row.cell.id: row for row in analysis.on_machine if row.baseline is not None and not row.baseline.program}
+
+
+def _ratio(row: ScalingRow | None) -> Ratio | None:
+    return row.speedup if row else None
+
+
+def _cores_text(cell: CellAnalysis) -> str:
+    return ", all cores" if cell.label == ALL_CORES else ""
 
 
 def _speedup(cell: CellAnalysis, row: ScalingRow | None) -> Entry:

@@ -13,7 +13,7 @@ from worldsize.analysis.numbers import ABSENT, estimate_text, percent_text
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import ColumnOf, estimates, integers, numbers, prose, table_of, texts
-from worldsize.report.result_tables import baseline_id, chosen_note
+from worldsize.report.result_tables import baseline_id, chosen_note, rows_against_all_cores
 from worldsize.report.tables import Entry, Table
 from worldsize.results.records import Estimate
 
@@ -48,6 +48,23 @@ def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
         f"{'' if weak else SERIAL_NOTE}Blocks: the turns behind the interval.{chosen_note(analysis, kind)}"
     )
     return table_of(f"{kind}-scaling", f"{kind.capitalize()} scaling", columns, rows, note)
+
+
+def machine_table(analysis: StudyAnalysis) -> Table:
+    """Several workers against one that has the cores of all of them (method.md §6)."""
+    columns: list[ColumnOf[ScalingRow]] = [
+        texts("Cell", "cell", lambda row: row.cell.id),
+        texts("One worker", "baseline", baseline_id),
+        estimates("Samples/s ÷ its", "on_machine", lambda row: row.speedup),
+        prose("Remark", "remark", _remark),
+    ]
+    note = (
+        "One worker with all cores that the largest number of workers has, at its best batch: "
+        "what this machine does without further workers. The speed-up below is that of workers with a core each, as "
+        "several machines or GPUs would bring them (method §6)."
+    )
+    rows = rows_against_all_cores(analysis).values()
+    return table_of("on-machine", "On this machine", columns, rows, note)
 
 
 def serial_table(analysis: StudyAnalysis) -> Table:

@@ -71,6 +71,8 @@ class Pace:
         self.until_s = until_s
         several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
+        self.alone = Race({cell.id: cell.settings.global_batch for cell in cells if cell.alone})
+        """One worker with all cores, at the batch at which it is fastest: what several workers must beat."""
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
         self.round_ended_s = self._round_s = self._launching_s = self._timed_s = 0.0
         self._beside_s: list[float] = []
@@ -207,6 +209,23 @@ class Pace:
         """A cell has failed for good: it cannot be the fastest, and none is compared with it while there is another."""
         self._failed.add(cell.id)
         self.race.out.add(cell.id)
+        self.alone.out.add(cell.id)
+
+    def set_batch(self, cell: PlannedCell, samples: int) -> None:
+        """Take the samples of a step of each of its workers, where only running it shows that."""
+        for race in (self.race, self.alone):
+            race.set_batch(cell.id, samples * cell.settings.world_size)
+
+    def look(self, samples: Mapping[str, Any]) -> None:
+        """Drop cells that are significantly slower than another one of their kind."""
+        self.race.look(samples)
+        self.alone.look(samples)
+
+    def needed(self, open_ones: Collection[PlannedCell]) -> set[str]:
+        """The cells that go on while others are compared with them, beyond their own precision."""
+        found = {base.id for cell in open_ones if (base := self.baseline_of(cell))}
+        contenders = any(cell.id in self.race.left and not cell.alone for cell in open_ones)
+        return found | (set(self.alone.left) if contenders else set())
 
     def baseline_of(self, cell: PlannedCell) -> PlannedCell | None:
         """What a cell is compared with, of those that have not failed if there is one."""

@@ -23,7 +23,7 @@ from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.cores import Cores, as_cores
 from worldsize.results.records import Findings, Placement, WarningRecord
-from worldsize.traits import BASELINE_STRATEGY, TraitsRecord, traits_of
+from worldsize.traits import ALL_CORES, BASELINE_STRATEGY, TraitsRecord, traits_of
 
 ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
 """Why some strategies have no cells over several hosts."""
@@ -48,6 +48,17 @@ class PlannedCell:
     def strategy(self) -> str:
         """Name of its strategy."""
         return self.settings.strategy
+
+    @property
+    def label(self) -> str:
+        """Tells it from another cell with the same strategy, N and b."""
+        return self.settings.label
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one worker with all cores (method.md §6)."""
+        program = self.settings.program
+        return self.label == ALL_CORES if program is None else program.alone
 
     @property
     def world_size(self) -> int:
@@ -98,9 +109,11 @@ def make_plan(
         _check_nodes(settings, cluster, sizes)
         return _commands(settings, findings, sizes, as_cores(cores), gpus)
     threads = settings.threads_per_worker or share
-    choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
+    choices = list(settings.cells) or list(_grid(settings, findings, sizes, nodes))
     if findings.train_samples is not None:
         _check_batches(choices, findings.train_samples, settings.accumulate)
+    if not (nodes or gpus) and threads * max(sizes) <= as_cores(cores).threads:
+        choices = [*_with_all_cores(settings, choices, threads), *choices]
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
@@ -109,7 +122,7 @@ def make_plan(
         placement = place(
             world_size=cell.world_size,
             processes=processes,
-            threads_per_worker=share if settings.replay else threads,
+            threads_per_worker=share if settings.replay else cell.threads_per_worker or threads,
             cores=cores,
             gpus=gpus,
             backend=settings.backend,
@@ -207,6 +220,27 @@ def _grid(
         for size, local in batches.items():
             for strategy in _strategies_at(settings, findings, size, sizes, nodes):
                 yield CellChoice(strategy=strategy, world_size=size, batch_size=local[number])
+
+
+def _with_all_cores(settings: StudySettings, choices: Sequence[CellChoice], threads: int) -> Iterator[CellChoice]:
+    """One worker with the cores that the largest world has together: what a person has without it (method.md §6).
+
+    It has the batch of one worker, and the global batch of the largest world. What is to be run is as it was typed
+    where cells, a number of steps or epochs, a sweep or an experiment say so; on emulated hosts one of them stands for
+    a machine.
+    """
+    exact = settings.cells or settings.sweep or settings.experiment or settings.hosts or settings.replay
+    baseline = any(choice.strategy == BASELINE_STRATEGY for choice in choices)
+    if exact or settings.budget is None or settings.baseline == "wrapped" or not baseline:
+        return
+    largest = max(choice.world_size for choice in choices)
+    if largest == 1:
+        return
+    batches = {choice.batch_size: None for choice in choices if choice.world_size == 1}
+    batches |= {choice.batch_size * largest: None for choice in choices if choice.world_size == largest}
+    shared = {"strategy": BASELINE_STRATEGY, "world_size": 1, "threads_per_worker": threads * largest}
+    for batch in batches:
+        yield validated(CellChoice, {**shared, "batch_size": batch, "label": ALL_CORES})
 
 
 def _processes(findings: Findings, choice: CellChoice) -> int:

@@ -135,7 +135,7 @@ class Schedule:
         self.pace.launched()
         self.ledger.started(cell, facts)
         if facts[0].samples is not None:
-            self.pace.race.set_batch(cell.id, facts[0].samples * cell.settings.world_size)
+            self.pace.set_batch(cell, facts[0].samples)
         self.trained[cell.id] = self.began[cell.id] = facts[0].steps
         self.epoch_steps[cell.id] = facts[0].steps_per_epoch or 0
         self._verify(cell)
@@ -255,10 +255,10 @@ class Schedule:
 
     def _close_the_finished(self) -> None:
         if self.pace.budgeted:
-            self.pace.race.look(self.samples)
+            self.pace.look(self.samples)
         endings = {cell.id: self._ending(cell) for cell in self.cells if cell.id in self.open}
         open_ones = [cell for cell in self.cells if not endings.get(cell.id, "ended")]
-        needed = {base.id for cell in open_ones if (base := self.pace.baseline_of(cell))}
+        needed = self.pace.needed(open_ones)
         for cell in self.cells:
             # A baseline goes on, beyond its own precision, while another cell is compared with it.
             if (ending := endings.get(cell.id)) and not (cell.id in needed and self.pace.may_go_on(ending)):

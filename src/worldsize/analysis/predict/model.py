@@ -70,7 +70,7 @@ class Model:
         return [
             cell
             for cell in self.analysis.cells
-            if cell.summary is not None and cell.summary.parts_s and cell.id not in self.left_out
+            if cell.summary is not None and cell.summary.parts_s and cell.id not in self.left_out and not cell.alone
         ]
 
     @cached_property
