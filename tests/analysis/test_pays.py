@@ -75,7 +75,7 @@ def test_the_table_has_both(tmp_path: Path) -> None:
 
 def test_another_worker_pays_as_soon_as_any_cell_says_so(tmp_path: Path) -> None:
     """The fastest is noisy and may be slower than one worker; another one surely is not."""
-    cells = [ONE, two(128), two(400, "all-reduce", noise=1.0)]
+    cells = [ONE, two(128), two(250, "all-reduce", noise=1.0)]
     analysis = study(tmp_path, cells, seed=3)
     found = pay(analysis)
     assert found.fastest.cell.strategy == "all-reduce"
