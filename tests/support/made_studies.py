@@ -9,14 +9,15 @@ import numpy as np
 from worldsize.analysis.cells import CellAnalysis, side_by_side
 from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import levels, widening
-from worldsize.analysis.racing import relative_half
+from worldsize.analysis.racing import log_ratios, relative_half
 from worldsize.analysis.scaling import scaling_rows
-from worldsize.analysis.statistics import Blocks, half_width, includes
+from worldsize.analysis.statistics import Blocks, half_width, includes, mean_estimate
 from worldsize.results.records import CellSummary, Estimate
 from worldsize.study.pace import LAUNCH_BLOCKS, LAUNCHES, MIN_BLOCKS
 from worldsize.study.precision import IN_A_ROW, Precision
 
 BASELINE_S, STEP_S = 0.1, 0.11
+BLOCK_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class World:
     """Blocks of the launches before the last one: these, where a budget has no room for more, or `doubling` ones."""
     aim: float | None = None
     """The half width of all ratios that ends a study; None is a fixed number of blocks."""
+    tails: float = 0.0
+    """Share of steps that take 1 + 2·Pareto(2.5) times as much longer; a block has BLOCK_STEPS."""
 
 
 def doubling(blocks: int) -> tuple[int, ...]:
@@ -56,6 +59,8 @@ class Held:
     headlines: list[bool] = field(default_factory=list)
     widths: list[float] = field(default_factory=list)
     """Half widths of the ratios."""
+    of_student: list[float] = field(default_factory=list)
+    """Half widths ÷ those of Student's interval of the blocks' paired log ratios."""
     blocks: list[int] = field(default_factory=list)
 
 
@@ -77,6 +82,9 @@ def simulate(world: World, generator: np.random.Generator) -> Simulated:
     speed = np.cumsum(generator.standard_normal(n))
     true_s = np.array([BASELINE_S] + [STEP_S] * (k - 1))
     times = true_s[:, np.newaxis] * np.exp(world.noise * noise + world.spread * kept + world.drift * speed)
+    if world.tails:
+        longer = generator.binomial(BLOCK_STEPS, world.tails, (k, n)) * (1 + 2 * generator.pareto(2.5, (k, n)))
+        times *= 1 + longer / BLOCK_STEPS
     names = [f"cell{number}" for number in range(k)]
     return Simulated(
         {name: {(0, block): times[row, block : block + 1] for block in range(n)} for row, name in enumerate(names)},
@@ -94,6 +102,8 @@ def hold(world: World, generator: np.random.Generator, studies: int) -> Held:
             ratio = baseline.step_ratio(other).estimate
             held.ratios.append(includes(ratio, BASELINE_S / STEP_S))
             held.widths.append(half_width(ratio) or 0.0)
+            student = mean_estimate(log_ratios(baseline.blocks, other.blocks))
+            held.of_student.append(held.widths[-1] / (student.high - student.value))  # type: ignore[operator]
         rows = scaling_rows([baseline, *others], allow_oversubscribed=True)
         shown = {row.cell.id: row.speedup.estimate for row in rows if row.speedup is not None}
         fastest = max(shown.values(), key=lambda each: each.value)
@@ -132,8 +142,7 @@ def _widest(study: Simulated) -> float:
     fitted = levels(study.samples, study.launches, most_resamples=0)
     baseline, *others = fitted
     return max(
-        relative_half(study.samples[baseline], study.samples[name])
-        * widening(fitted[baseline], fitted[name], looking=True)
+        relative_half(study.samples[baseline], study.samples[name]) * widening(fitted[baseline], fitted[name])
         for name in others
     )
 

@@ -9,14 +9,16 @@ import pytest
 
 from made_studies import Held, World, doubling, hold, share, simulate
 from worldsize.analysis import levels as fits
-from worldsize.analysis.dependence import CORRELATIONS, SPREADS, TELLING_BLOCKS, dependence, series
+from worldsize.analysis.dependence import CORRELATIONS, SPREADS, dependence, series
 from worldsize.analysis.levels import levels, ratio
 from worldsize.analysis.statistics import half_width
 from worldsize.analysis.summary import block_launches
 
-TOO_FEW, MAX = 0.90, 0.98
-"""Intervals that hold in 90 % must fail here; where blocks are independent they should hold in 98 % at most. What they
-cover exactly, 93 % at least, takes the studies of the benchmark."""
+TOO_FEW, MAX = 0.85, 0.98
+"""Of kinds that real studies show, intervals that hold in 85 % must fail here (asked is 88 in the worst, 93 to 97 over
+all); where blocks are independent they should hold in 98 % at most. What they cover exactly takes the benchmark."""
+WIDEST = 1.25
+"""Width of an interval of independent blocks ÷ that of Student's, at most, in the median study."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +50,11 @@ def most(studies: int) -> float:
 @pytest.mark.parametrize(
     ("world", "studies"),
     [
-        pytest.param(World(4, 20, correlation=0.8), 400, id="strongly correlated"),
-        pytest.param(World(4, 20, correlation=0.5, spread=0.02), 400, id="correlated, and launches differ"),
-        pytest.param(World(2, 30, spread=0.02, aim=0.03), 300, id="launches differ, ended by precision"),
+        pytest.param(World(4, 20, correlation=0.4), 400, id="correlated"),
+        pytest.param(World(4, 20, correlation=0.2, spread=0.02), 400, id="correlated, and launches differ"),
+        pytest.param(World(2, 12, spread=0.08, before=doubling(12)), 400, id="a launch draws one of two states"),
+        pytest.param(World(2, 30, correlation=0.2, aim=0.03), 300, id="correlated, ended by precision"),
+        pytest.param(World(3, 12, correlation=0.2, tails=0.01), 400, id="some steps take several times as long"),
     ],
 )
 def test_ratios_hold_where_blocks_depend_on_each_other(world: World, studies: int) -> None:
@@ -59,57 +63,31 @@ def test_ratios_hold_where_blocks_depend_on_each_other(world: World, studies: in
     assert share(found.headlines) >= least(studies)
 
 
-def test_independent_blocks_are_not_held_for_much_worse_than_they_are() -> None:
-    found = held(World(6, 20), studies=400)
+def test_what_no_study_has_shown_is_held_less_often() -> None:
+    """A correlation of 0.8 between neighbours: said in method.md, and not paid for by all others."""
+    found = held(World(2, 12, correlation=0.8, before=doubling(12)), 400)
+    assert 0.70 < share(found.ratios) < 0.90
+
+
+@pytest.mark.parametrize("blocks", [6, 12, 30])
+@pytest.mark.parametrize("cells", [2, 6])
+def test_independent_blocks_are_not_held_for_much_worse_than_they_are(cells: int, blocks: int) -> None:
+    found = held(World(cells, blocks, before=doubling(blocks)), studies=400)
     assert least(400) <= share(found.ratios) <= most(400)
-    # What independent blocks of 1.5 % each would give if that were known: 1.96 · 1.5 % · √(2 ÷ 20).
-    assert np.median(found.widths) < 1.3 * 1.96 * 0.015 * np.sqrt(2 / 20)
+    assert np.median(found.of_student) <= WIDEST + 0.02  # of 400 studies the median is known to 0.02
 
 
-def test_two_cells_whose_blocks_look_independent_say_no_less_than_that() -> None:
-    """Two cells tell little of ρ and of launches; where that little says nothing, what is not known widens nothing.
-
-    Before, 12 independent blocks of two cells held in 99.9 % of 1,200 studies.
-    """
-    found = held(World(2, 12, before=doubling(12)), studies=1000)
-    assert least(1000) <= share(found.ratios) <= most(1000)
-
-
-@pytest.mark.parametrize(("blocks", "aim", "studies"), [(12, None, 1000), (30, 0.04, 300)])
-def test_two_cells_whose_blocks_only_look_independent_still_hold(blocks: int, aim: float | None, studies: int) -> None:
-    """Strong correlation that few blocks do not show, also where a study ends as soon as it seems precise."""
-    found = held(World(2, blocks, correlation=0.8, before=doubling(blocks), aim=aim), studies)
-    assert share(found.ratios) >= least(studies)
-
-
-ALTERNATING = [0.01, -0.01] * 6
-
-
-def widened(values: list[float], *launches: int) -> tuple[float, float]:
-    """By how much a cell of such blocks is, in a report and while its study looks whether it may end."""
+def widened(values: list[float], *launches: int) -> float:
+    """By how much a cell of such blocks is."""
     keys = [(0, block) for block in range(len(values))]
     one = series(dict(zip(keys, values, strict=True)), dict(zip(keys, launches, strict=False)))
-    seen = dependence([one], 1.0)
-    return seen.widening(one), seen.widening(one, looking=True)
+    return dependence([one], 1.0).widening(one)
 
 
-def test_blocks_count_as_independent_only_where_nothing_explains_them_better() -> None:
-    independent, while_looking = widened(ALTERNATING)
-    assert independent == 1 < while_looking
-    correlated, while_looking = widened(sorted(ALTERNATING))
-    assert 1 < correlated == while_looking
-
-
-@pytest.mark.parametrize(
-    ("values", "launches"),
-    [
-        pytest.param(ALTERNATING[: TELLING_BLOCKS - 1], (), id="few blocks"),
-        pytest.param(ALTERNATING, [0] * 6 + [1] * 6, id="two launches"),
-    ],
-)
-def test_little_never_makes_them_independent(values: list[float], launches: list[int]) -> None:
-    found, while_looking = widened(values, *launches)
-    assert 1 < found == while_looking
+def test_what_blocks_show_of_each_other_widens() -> None:
+    alternating = [0.01, -0.01] * 6
+    assert 1 <= widened(alternating) < 1.2 < widened(sorted(alternating))
+    assert widened(sorted(alternating), *[0] * 6, *[1] * 6) > 2  # the two launches, or a slow drift
 
 
 def test_the_fastest_of_six_equal_cells_is_held() -> None:
@@ -150,7 +128,7 @@ def test_correlation_and_spread_are_found(correlation: float) -> None:
     seen = levels(study.samples, study.launches)["cell0"].dependence
     assert seen is not None
     assert float(seen.weights.sum(axis=1) @ CORRELATIONS) == pytest.approx(correlation, abs=0.12)
-    assert seen.unlike_launches
+    assert float(seen.weights[:, 0].sum()) < 0.01  # that launches are alike
     assert 1 < float(seen.weights.sum(axis=0) @ SPREADS) < 16  # true: (3 ÷ 1.5)² = 4
 
 

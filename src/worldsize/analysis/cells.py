@@ -99,6 +99,11 @@ class CellAnalysis:
         named = f"-b{self.batch_size}" in self.id
         return self.batch_size if named or self.summary is not None else None
 
+    @property
+    def launched(self) -> int:
+        """How often it was launched for its timed steps; 0 without one."""
+        return len({(session, self.launches.get((session, block), 0)) for session, block in self.blocks})
+
     def step_ratio(self, other: "CellAnalysis") -> Ratio:
         """Its step ÷ that of another cell of the study; both have numbers."""
         if self.level is None or other.level is None:

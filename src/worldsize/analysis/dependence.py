@@ -4,10 +4,8 @@ What is left of a cell's blocks once its level and the speed of the machine are 
 σ² · (ρ^distance within a session + φ within a launch): a disturbance that lasts for some blocks, and what a launch
 draws once and keeps. Few launches of one cell say little of φ, and few blocks little of ρ. So both are estimated from
 all cells of a study together, by their restricted likelihood (Patterson and Thompson, Recovery of Inter-Block
-Information when Block Sizes are Unequal, 1971). What is still not known of them is averaged over, not ignored: an
-interval is that of a mixture of Student's distributions, one for each pair of (ρ, φ), which counts as far as it
-explains all cells. Only where nothing explains them better than independent blocks of like launches do, these are taken
-for true.
+Information when Block Sizes are Unequal, 1971), and a prior that says how often studies show which of them. What is
+still not known is averaged over: an interval is that of a mixture of Student's distributions, one for each pair (ρ, φ).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,26 +21,14 @@ Launches = Mapping[BlockKey, int]
 """In which launch of a cell, counted within a session, a block was timed; if absent, in the only one of the session."""
 
 CORRELATIONS = np.sin(np.linspace(0, np.arcsin(0.97), 20))
-"""The values of ρ, between neighbouring blocks. Spaced so that equal weights give the reference prior of an
-autoregression, 1 ÷ √(1 − ρ²) (Berger and Yang, Noninformative Priors and Bayesian Testing for the AR(1) Model, 1994):
-with equal distances strong correlation would count as rare, and few blocks do not contradict. The largest: with 0.95
-intervals of two cells, 12 blocks and four launches held in 92.6 % where ρ = 0.8 (800 studies), with 0.97 in 93.6 (1,600
-studies)."""
-SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
+"""The values of ρ, between neighbouring blocks."""
+SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 """The values of φ, alike but for 0: variance between launches ÷ variance of blocks within one."""
-AGAINST_LAUNCHES = 0.4
-"""Launches are taken to be alike only where that explains the blocks at least 1 ÷ this (2.5) times as well: few
-launches may hide their spread, so a tie is not enough to leave it out."""
-ALIKE_ENOUGH = 0.5
-"""Blocks count as independent only where like launches explain them at least 1 ÷ this (twice) as well as unlike ones.
-Of three launches the last may have nearly all blocks: intervals of two cells whose launches differ by 2 % would then
-hold in 92.2 % without this, and hold in 93.2 (1,200 studies). A limit of 2.5 times would leave too few that count."""
-UNTOLD_LAUNCHES = 2
-"""Of so many launches blocks never count as independent: intervals of two cells whose launches, of 15 blocks each,
-differ by 2 % would hold in 91.3 %, and hold in 94.6 (1,000 studies)."""
-TELLING_BLOCKS = 10
-"""Fewer never count as independent. Where ρ is 0.8, intervals of two cells would hold in 87 % with 6 blocks and in 92
-with 9; with 10 they hold in 94 (1,000 studies of each)."""
+MEAN_CORRELATION = 1 / 6
+"""Of the prior of ρ, Beta(1, 5). Studies of training scripts show 0.1 to 0.3 (benchmarks/README.md)."""
+ALIKE = 0.85
+"""Prior share of studies whose launches are alike. The others' φ may be any: of two states of a host or of memory, one
+of which a launch draws, it is 30."""
 MIN_BLOCKS = 3
 """Two blocks of a cell differ by one number, and σ needs that."""
 HALVINGS = 28
@@ -86,24 +72,10 @@ class Dependence:
 
     weights: Floats
     """Of CORRELATIONS × SPREADS; they add up to 1."""
-    unlike_launches: bool
-    """Whether launches may differ by more than their blocks do."""
-    independent: bool
-    """Whether nothing explains the blocks better than that they do not depend on each other nor on their launch.
 
-    It takes more than launches that are not `unlike`: ALIKE_ENOUGH, UNTOLD_LAUNCHES.
-    """
-
-    def widening(self, found: Series, *, looking: bool = False) -> float:
-        """Interval width of the mean of a series ÷ that of as many independent blocks.
-
-        Blocks never count as independent while a study is `looking` whether it may end: it would end where they happen
-        to look so. Intervals of two cells whose ρ is 0.8, ended by precision, would hold in 88.0 %, and hold in 93.1
-        (800 studies).
-        """
+    def widening(self, found: Series) -> float:
+        """Interval width of the mean of a series ÷ that of as many independent blocks."""
         n = len(found.keys)
-        if self.independent and n >= TELLING_BLOCKS and not looking:
-            return 1.0
         plain = np.sqrt(np.var(found.values, ddof=1) / n) * float(stdtrit(n - 1, (1 + LEVEL) / 2))
         if n < MIN_BLOCKS or not plain > 0:
             return 1.0
@@ -115,6 +87,12 @@ class Dependence:
 
 def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
     """What series of residuals say together; `freedom`: share of their freedom left after fitting the speed."""
+    total = log_prior() + log_likelihood(cells, freedom)
+    return Dependence(np.exp(total - logsumexp(total)))
+
+
+def log_likelihood(cells: Sequence[Series], freedom: float) -> Floats:
+    """The restricted log likelihood of all pairs (ρ, φ), of all series together."""
     total = np.zeros((CORRELATIONS.size, SPREADS.size))
     patterns: dict[tuple[tuple[BlockKey, ...], bytes], list[Series]] = {}
     for each in cells:
@@ -124,14 +102,16 @@ def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
         values = np.stack([each.values for each in alike], axis=1)
         logs, _ = _likelihood(alike[0].keys, alike[0].indicators, values)
         total += freedom * logs.sum(axis=-1)
-    log_unlike = -np.inf  # by how much better unlike launches explain the blocks than launches that are alike
-    if any(each.indicators.size for each in cells):
-        log_unlike = logsumexp(total[:, 1:]) - np.log(SPREADS.size - 1) - logsumexp(total[:, 0])
-    unlike = bool(log_unlike > np.log(AGAINST_LAUNCHES))
-    told = bool(patterns) and all(each.indicators.shape[1] != UNTOLD_LAUNCHES for each in cells)
-    independent = told and bool(total[0, 0] >= total.max() and log_unlike <= np.log(ALIKE_ENOUGH))
-    total[:, (SPREADS > 0) != unlike] = -np.inf
-    return Dependence(np.exp(total - logsumexp(total)), unlike, independent)
+    return total
+
+
+def log_prior() -> Floats:
+    """Logarithms of the weights of all pairs (ρ, φ) before anything of a study is known."""
+    spaced = np.sqrt(1 - CORRELATIONS**2)  # the values of ρ lie as sines do
+    of_rho = spaced * (1 - CORRELATIONS) ** (1 / MEAN_CORRELATION - 2)
+    of_phi = np.where(SPREADS > 0, (1 - ALIKE) / (SPREADS.size - 1), ALIKE)
+    weights: Floats = np.log(np.outer(of_rho / of_rho.sum(), of_phi))
+    return weights
 
 
 def _neighbours(keys: Sequence[BlockKey]) -> Floats:

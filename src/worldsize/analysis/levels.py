@@ -96,25 +96,22 @@ def levels(
     return {name: found[name] for name in known}
 
 
-def ratio(top: Level, bottom: Level, *, looking: bool = False) -> Ratio:
-    """Step of one cell ÷ that of another of the same study, with a 95 % interval; none with one common block.
-
-    While a study is `looking` whether it may end, the interval may be wider (`Dependence.widening`).
-    """
+def ratio(top: Level, bottom: Level) -> Ratio:
+    """Step of one cell ÷ that of another of the same study, with a 95 % interval; none with one common block."""
     common = len(top.blocks & bottom.blocks)
     count = common or min(len(top.blocks), len(bottom.blocks))
     value = top.value_s / bottom.value_s
-    low, high = _bounds(top.log_draws - bottom.log_draws, value, count, widening(top, bottom, looking=looking))
+    low, high = _bounds(top.log_draws - bottom.log_draws, value, count, widening(top, bottom))
     return Ratio(Estimate(value=value, low=low, high=high, samples=count), paired=bool(common))
 
 
-def widening(top: Level, bottom: Level, *, looking: bool = False) -> float:
+def widening(top: Level, bottom: Level) -> float:
     """How many times as wide the interval of a ratio is as it would be, were all blocks independent (method.md §8)."""
     common = top.residuals.keys() & bottom.residuals.keys()
     if top.dependence is None or top.dependence is not bottom.dependence or len(common) < 2:
         return 1.0
     apart = {key: top.residuals[key] - bottom.residuals[key] for key in common}
-    return top.dependence.widening(series(apart, top.launches, bottom.launches), looking=looking)
+    return top.dependence.widening(series(apart, top.launches, bottom.launches))
 
 
 def selection_widening(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> float:
@@ -143,9 +140,9 @@ def _deviations(top: Level, bottom: Level) -> Floats:
     return deviations
 
 
-def ratio_estimate(numerator: Blocks, denominator: Blocks, *, looking: bool = False) -> Ratio:
+def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
     """`ratio` of two cells by themselves; raises ValueError without samples or with one that is not above 0."""
-    return ratio(*_pair(numerator, denominator), looking=looking)
+    return ratio(*_pair(numerator, denominator))
 
 
 def ratio_value(numerator: Blocks, denominator: Blocks) -> float:

@@ -9,7 +9,7 @@ from worldsize.analysis.decision import Decision, decision, noise_text
 from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate, wrapped_worker
 from worldsize.analysis.losses import LossCause, Losses
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
-from worldsize.analysis.pays import Pay, Workers
+from worldsize.analysis.pays import Gain, Pay, Workers
 from worldsize.analysis.rung_words import beside_text, lead_text
 from worldsize.analysis.rungs import fastest_lossy, rung_of
 from worldsize.analysis.scaling import Kind, ScalingRow
@@ -99,15 +99,17 @@ def _whether_it_pays(pay: Pay | None) -> str:
             "one": f"One worker{one.removeprefix('one')} is faster than {workers}",
             "open": f"Whether {workers} are faster than {one} is open",
         }
-        return f"{said[pay.workers]}: they are {estimate_text(ratio)} times as fast."
+        return f"{said[pay.workers]}: they are {estimate_text(ratio)} times as fast{_by_one_launch(pay.fastest)}."
+    least, by = number_text(pay.surest.at_least), _by_one_launch(pay.surest)
     if pay.surest.cell is pay.fastest.cell:
-        return f"{workers} are {number_text(ratio.value)} times as fast as {one} (at least {_at_least(pay)})."
+        return f"{workers} are {number_text(ratio.value)} times as fast as {one} (at least {least}{by})."
     sure = f"{pay.surest.cell.world_size} workers"
-    return f"{sure} are at least {_at_least(pay)} times as fast as {one} ({pay.surest.cell.id})."
+    return f"{sure} are at least {least} times as fast as {one} ({pay.surest.cell.id}{by})."
 
 
-def _at_least(pay: Pay) -> str:
-    return number_text(pay.surest.at_least)
+def _by_one_launch(gain: Gain) -> str:
+    """What must be said where no interval knows how launches differ."""
+    return ", by one launch" if gain.cell.launched == gain.baseline.launched == 1 else ""
 
 
 def _per_core(analysis: StudyAnalysis, found: Headline) -> str:

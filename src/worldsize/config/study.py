@@ -107,7 +107,7 @@ class StudySettings(TrainingSettings):
     at it (method.md §10). None takes the largest that every training has reached, which is known only afterwards."""
     experiment: str = ""
     """Name of the experiment whose tables the report shows (docs/experiments.md)."""
-    baseline: Baseline = "both"
+    baseline: Baseline | None = absent("single with a budget, else both")
     """One-worker baseline: the plain model (single), the model in each strategy's wrapper (wrapped), or both. See
     method.md §6."""
     allow_oversubscribed: bool = False
@@ -133,6 +133,8 @@ class StudySettings(TrainingSettings):
         names, chosen = script_names(scripts), values.get("strategies")
         if chosen is not None and list(chosen) != names:
             raise ValueError("strategies were given: a script synchronises in its own way, so leave them out")
+        if values.get("baseline") == "both":  # the default of run folders before 0.1.0
+            values = {name: value for name, value in values.items() if name != "baseline"}
         return {**values, "strategies": tuple(names)}
 
     @model_validator(mode="before")
@@ -182,6 +184,11 @@ class StudySettings(TrainingSettings):
             ):
                 raise ValueError(f"cells and {name} exclude each other: the cells are named one by one")
         return {**values, **derived}
+
+    @property
+    def one_worker(self) -> Baseline:
+        """`baseline`; in a budget, wrapped models take time that tells more of several workers."""
+        return self.baseline or ("both" if self.budget is None else "single")
 
     @property
     def hang_timeout_s(self) -> float | None:

@@ -150,12 +150,8 @@ def chosen_note(analysis: StudyAnalysis, kind: Kind | None = None) -> str:
 
 def _launch_note(analysis: StudyAnalysis) -> str:
     """What no interval can know where each cell was launched once."""
-    launches = [
-        {(session, cell.launches.get((session, block), 0)) for session, block in cell.blocks}
-        for cell in analysis.cells
-        if len(cell.blocks) > 1
-    ]
-    if not launches or any(len(each) > 1 for each in launches):
+    launches = [cell.launched for cell in analysis.cells if len(cell.blocks) > 1]
+    if not launches or max(launches) > 1:
         return ""
     return " Each cell was launched once, so no interval includes how launches differ."
 
@@ -176,14 +172,15 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     """
     row_of, speedup = analysis.scaling_of, "Scaled speed-up" if analysis.kind == "weak" else "Strong speed-up"
     against = rows_against_all_cores(analysis)
-    columns: list[ColumnOf[CellAnalysis] | None] = [
+    columns: list[ColumnOf[CellAnalysis]] = [
         texts("Strategy", "strategy", lambda cell: f"{cell.strategy}{_cores_text(cell)}"),
         ColumnOf("N", ("world_size",), value=lambda cell: Entry(str(cell.world_size), (cell.world_size,))),
         ColumnOf("b", ("local_batch",), value=_batch),
         numbers("ms/step", "step_s", lambda cell: value_of(step_s(cell)), factor=MS),
         numbers("Samples/s", "samples_per_s", lambda cell: value_of(samples_per_s(cell))),
-        estimates("÷ one, all cores", "on_machine", lambda cell: _ratio(against.get(cell.id))) if against else None,
-        ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
+        estimates("÷ one, all cores", "on_machine", lambda cell: _ratio(against.get(cell.id)))
+        if against
+        else ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
         numbers("Eff. %", "efficiency", lambda cell: _efficiency(row_of(cell)), factor=PERCENT),
         numbers(
             "Sync %",
@@ -198,6 +195,8 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     notes = []
     if any(entry.interval for row in made.rows for entry in row):
         notes.append("In brackets: 95 % intervals.")
+    if against:
+        notes.append("÷ one, all cores: its samples/s; Eff. %: per core, speed-up over one with as many cores, ÷ N.")
     if analysis.accumulate > 1:
         notes.append(batch_note(analysis))
     notes += [apart_note(analysis).strip()] if apart_note(analysis) else []
@@ -288,7 +287,7 @@ def _ratio(row: ScalingRow | None) -> Ratio | None:
 
 
 def _cores_text(cell: CellAnalysis) -> str:
-    return ", all cores" if cell.label == ALL_CORES else ""
+    return f" {cell.threads_per_worker or 'all'} cores" if cell.label == ALL_CORES else ""
 
 
 def _speedup(cell: CellAnalysis, row: ScalingRow | None) -> Entry:

@@ -49,7 +49,7 @@ def _timed_in_turn(settings: StudySettings, n: int) -> bool:
     if settings.epochs is not None or settings.cells or settings.global_batch is not None:
         return False
     wanted = {settings.accuracy_base_batch, settings.accuracy_batch}
-    strategies = {"single", "ddp"} <= {*settings.strategies} and settings.baseline != "wrapped"
+    strategies = {"single", "ddp"} <= {*settings.strategies} and settings.one_worker != "wrapped"
     return strategies and wanted <= {*settings.grid(n)} and {1, n} <= {*(settings.world_sizes or (1, n))}
 
 

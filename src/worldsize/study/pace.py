@@ -294,7 +294,7 @@ class Pace:
         if not samples[baseline.id].keys() & samples[cell.id].keys():
             return float("inf")
         found = self._levels(samples)
-        wider = widening(found[baseline.id], found[cell.id], looking=True)
+        wider = widening(found[baseline.id], found[cell.id])
         return relative_half(samples[baseline.id], samples[cell.id]) * wider
 
     def _levels(self, samples: Mapping[str, Blocks]) -> dict[str, Level]:
@@ -316,4 +316,4 @@ class Pace:
         if baseline is None:
             return levels({cell.id: blocks})[cell.id].step_s
         others = samples[baseline.id]
-        return ratio_estimate(others, blocks, looking=True).estimate if others else None
+        return ratio_estimate(others, blocks).estimate if others else None

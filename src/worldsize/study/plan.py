@@ -231,7 +231,7 @@ def _with_all_cores(settings: StudySettings, choices: Sequence[CellChoice], thre
     """
     exact = settings.cells or settings.sweep or settings.experiment or settings.hosts or settings.replay
     baseline = any(choice.strategy == BASELINE_STRATEGY for choice in choices)
-    if exact or settings.budget is None or settings.baseline == "wrapped" or not baseline:
+    if exact or settings.budget is None or settings.one_worker == "wrapped" or not baseline:
         return
     largest = max(choice.world_size for choice in choices)
     if largest == 1:
@@ -264,9 +264,9 @@ def _strategies_at(
                 "Leave --hosts or --nodes out, or give another strategy."
             )
     fitting = [name for name in strategies if _runs(settings, findings, name, world_size, nodes)]
-    if world_size == 1 and BASELINE_STRATEGY in fitting and settings.baseline == "single":
+    if world_size == 1 and BASELINE_STRATEGY in fitting and settings.one_worker == "single":
         return [BASELINE_STRATEGY]
-    if world_size == 1 and settings.baseline == "wrapped":
+    if world_size == 1 and settings.one_worker == "wrapped":
         return [name for name in fitting if name != BASELINE_STRATEGY] or fitting
     return fitting
 
@@ -287,7 +287,7 @@ def left_out(settings: StudySettings, findings: Findings, nodes: Sequence[Node] 
     """
     reasons: dict[str, list[str]] = {}
     strategies = () if settings.cells else dict.fromkeys(settings.strategies)
-    alone = settings.baseline == "single" and BASELINE_STRATEGY in strategies
+    alone = settings.one_worker == "single" and BASELINE_STRATEGY in strategies
     for strategy in strategies:
         for size in sorted({*world_sizes(settings, findings)}):
             wanted = strategy != BASELINE_STRATEGY and not (size == 1 and alone)
