@@ -232,7 +232,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
 
 
 def test_names_no_cause_where_it_is_too_noisy(tmp_path: Path) -> None:
-    cells = [replace(SINGLE, noise=0.25), several(0.7, synchronised(SHARES, 0.3), noise=0.25)]
+    cells = [replace(SINGLE, noise=0.25), several(0.7, synchronised(SHARES, 0.1), noise=0.25)]
     text = verdict(study(tmp_path, cells))
     assert "too wide to name its bottleneck" in text
     assert "Its bottleneck is" not in text
