@@ -95,16 +95,16 @@ def through_root(world_size: int, sizes: Sizes) -> WireBytes:
 
 
 def replicas(world_size: int, sizes: Sizes) -> WireBytes:
-    """The root's bytes: parameters, buffers and inputs out; gradients and outputs in."""
+    """The root's bytes: parameters (frozen ones as well), buffers and inputs out; gradients and outputs in."""
     times = sizes.accumulate  # replicas are made and reduced anew for each micro-batch
-    out = times * (world_size - 1) * (sizes.gradient_bytes + sizes.buffer_bytes + sizes.input_bytes)
-    k = "K·" if times > 1 else ""
+    out = times * (world_size - 1) * (sizes.parameter_bytes + sizes.buffer_bytes + sizes.input_bytes)
+    k, weights = "K·" if times > 1 else "", "S" if sizes.parameter_bytes == sizes.gradient_bytes else "parameters"
     others = "K·(S + outputs)" if times > 1 else "S + outputs"
     return WireBytes(
         payload_bytes=times * sizes.gradient_bytes,
         busiest_rank_bytes=out,
         other_rank_bytes=times * (sizes.gradient_bytes + sizes.output_bytes),
-        formula=f"root sends {k}(N−1)·(S + buffers + inputs); others send {others}",
+        formula=f"root sends {k}(N−1)·({weights} + buffers + inputs); others send {others}",
     )
 
 

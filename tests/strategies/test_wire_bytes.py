@@ -43,7 +43,7 @@ def replicas(world_size: int) -> list[int]:
     """The root sends weights, buffers and inputs to each replica, which sends outputs and gradients back."""
     sent = [0] * world_size
     for rank in range(1, world_size):
-        sent[0] += SIZES.gradient_bytes + SIZES.buffer_bytes + SIZES.input_bytes
+        sent[0] += SIZES.parameter_bytes + SIZES.buffer_bytes + SIZES.input_bytes
         sent[rank] += SIZES.output_bytes + SIZES.gradient_bytes
     return sent
 
@@ -69,6 +69,14 @@ def test_bytes_are_those_of_the_messages(name: str, world_size: int) -> None:
     assert wire.payload_bytes == SIZES.gradient_bytes
     assert wire.busiest_rank_bytes == max(sent) == sent[0]
     assert {wire.other_rank_bytes} == set(sent[1:])
+
+
+def test_replicas_get_frozen_weights_as_well() -> None:
+    """9,000 of 12,000 bytes are frozen: all go out to two replicas in each step, and gradients of a quarter come in."""
+    wire = TRAITS["data-parallel"].wire_bytes(3, replace(SIZES, gradient_bytes=3000))
+    assert wire.busiest_rank_bytes == 2 * (12_000 + 70 + 500)
+    assert wire.other_rank_bytes == 3000 + 11
+    assert "parameters + buffers" in wire.formula
 
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
