@@ -83,12 +83,14 @@ def _print(walls: dict[str, float], studies: list[dict[str, Any]], forked: Any) 
     share = walls["seven cells"] / walls["torchrun loop"]
     print(f"  seven cells ÷ the same as a loop of torchrun: {share:.2f} (asked: at most {OF_TORCHRUN})")
     decided = sum(study["decided"] is True for study in studies)
+    told = sum(study["workers"] != "open" for study in studies)
+    print(f"  default study: {told} of {len(studies)} know whether more workers pay (asked: 9)")
     longest, least = max(each["wall_s"] for each in studies), min(each["timed_share"] for each in studies)
     print(f"  default study: {decided} of {len(studies)} decided (asked: 9), at most {longest:.1f} s (asked: 120)")
     print(f"  of its time, timed steps: at least {least:.0%} (asked: 50 %)")
     for study in studies:
         timed = f"{study['timed_share']:.0%} timed, {study['disturbed_share']:.0%} of the steps disturbed"
-        print(f"    {study['wall_s']:.1f} s, {timed}, decided: {study['decided']}")
+        print(f"    {study['wall_s']:.1f} s, {timed}, workers: {study['workers']}, decided: {study['decided']}")
     print(f"  step of a forked worker ÷ of a spawned one: {shown(forked)} (asked: within {ALIKE:.0%} of 1)")
     keep(
         "start",
@@ -144,6 +146,7 @@ def _default_study(folder: Path, number: int) -> dict[str, Any]:
         "timed_share": timed_s / wall_s,
         "disturbed_share": disturbed / timed,
         "decided": content["decided"],
+        "workers": content["workers"],
         "verdict": content["verdict"],
     }
 

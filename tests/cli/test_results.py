@@ -165,6 +165,7 @@ def test_json_holds_verdict_advice_results_and_warnings(tmp_path: Path, monkeypa
     advised(monkeypatch, ADVICE)
     found = content(analysed(tmp_path, warnings=warned(1, "busy")))
     assert found["verdict"].startswith("2 workers are 1.8")
+    assert found["workers"] == "several"
     assert [(each["code"], each["command"]) for each in found["advice"]] == [("communication-bound", COMMAND)]
     rows = {row["cell"]: row for row in found["results"]}
     assert list(rows) == list(found["cells"]) == found["study"]["plan"]

@@ -17,7 +17,7 @@ from rich.text import Text
 from worldsize.analysis.advice import NO_COMMAND, Advice, advise
 from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.communication import observing_text
-from worldsize.analysis.decision import is_decided
+from worldsize.analysis.decision import decision, is_decided
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.script_gate import gate
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -92,6 +92,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
     return {
         "verdict": verdict(analysis),
         "decided": is_decided(analysis),
+        "workers": None if (answer := decision(analysis)) is None else answer.workers,
         "advice": [each.as_json() for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
         "scaling": [_scaling(row) for row in analysis.scaling],
