@@ -157,7 +157,7 @@ class TestNoise:
 
     def test_noise_that_no_time_makes_up_for(self, tmp_path: Path) -> None:
         """32,000 steps would be days of a study that took minutes."""
-        analysis = study(tmp_path, noisy(1.5))
+        analysis = study(tmp_path, noisy(3))
         advice = found(analysis, "too-noisy")
         assert advice is not None
         assert advice.next_step == "Time it again on a quiet machine: with this noise more steps would hardly help."
@@ -166,7 +166,7 @@ class TestNoise:
         assert "measure on a quiet machine: with this noise" in verdict(analysis)
 
     def test_a_study_of_epochs_is_told_to_give_steps_in_place_of_them(self, tmp_path: Path) -> None:
-        said = verdict(study(tmp_path, noisy(0.25), steps=None, epochs=2))
+        said = verdict(study(tmp_path, noisy(1.0), steps=None, epochs=2))
         assert re.search(r"measure longer: --steps \d+ in place of --epochs, in another --out, if", said)
 
     def test_metered_runs_are_told_to_make_more_steps(self, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ class TestNoise:
             record.settings = record.data = record.model = None
             write_study(folder, record)
 
-        said = verdict(study(tmp_path, noisy(0.25), changes=[metered]))
+        said = verdict(study(tmp_path, noisy(1.0), changes=[metered]))
         assert re.search(r"measure longer: [\d,]+ timed steps in each run of your script, if", said)
 
     def test_one_that_its_budget_has_ended_goes_on(self, tmp_path: Path) -> None:
@@ -188,12 +188,12 @@ class TestNoise:
             record.ended_by = "budget"
             write_cell(folder, record)
 
-        analysis = study(tmp_path, noisy(0.07), changes=[out_of_time], steps=None, budget="60s")
+        analysis = study(tmp_path, noisy(0.15), changes=[out_of_time], steps=None, budget="60s")
         advice = found(analysis, "too-noisy")
         assert advice is not None
         flags = f"--resume --out {analysis.run.folder} --budget "
         assert str(advice.command).startswith(f"worldsize study {flags}")
-        assert flags in verdict(study(tmp_path, noisy(0.25), changes=[out_of_time], steps=None, budget="60s"))
+        assert flags in verdict(study(tmp_path, noisy(1.0), changes=[out_of_time], steps=None, budget="60s"))
         budget_s = StudySettings(budget=str(advice.command).rpartition(" ")[2]).budget_s
         assert budget_s is not None
         assert budget_s >= 120, "as long again at least"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run
@@ -97,3 +98,27 @@ def test_the_surest_of_several_is_held_to_more_than_one_alone(tmp_path: Path) ->
     assert printed is not None
     assert found.surest.at_least is not None
     assert found.surest.cell is found.fastest.cell or found.surest.at_least < printed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_answer_says_more_than_a_printed_interval(tmp_path: Path, seed: int) -> None:
+    """Over studies of all kinds of rates and noise: what the first sentence claims, a row of the table shows."""
+    draw = np.random.default_rng(seed)
+    rates, noise = draw.uniform(60, 200, 3), float(draw.choice([0.01, 0.05, 0.3]))
+    cells = [all_cores(8, float(draw.uniform(70, 160)))] if seed % 2 else []
+    cells += [replace(ONE, noise=noise)]
+    cells += [two(rate, name, noise=noise) for rate, name in zip(rates, ("ddp", "all-reduce", "bucketed"), strict=True)]
+    analysis = study(tmp_path, cells, seed=seed)
+    found, rows = pay(analysis), analysis.on_machine or analysis.scaling
+    printed = {row.cell.id: row.speedup.estimate for row in rows if row.speedup}
+    fastest, surest = printed[found.fastest.cell.id], printed[found.surest.cell.id]
+    assert fastest.low is not None
+    assert fastest.high is not None
+    assert surest.low is not None
+    assert {
+        "several": surest.low > 1,
+        "one": fastest.high < 1,
+        "even": fastest.low >= 0.95 and fastest.high <= 1.06,
+        "open": fastest.low <= 1,
+    }[found.workers]
+    assert found.fastest.ratio == fastest

@@ -21,6 +21,9 @@ from worldsize.results.records import Estimate
 NOTABLE_LOSS = 0.02
 """Share of a step below which a loss is not worth naming: about what two medians of a quiet machine differ by."""
 
+BOTTLENECK = 0.10
+"""Share of a step below which what is lost most is no bottleneck: to mend it changes no decision."""
+
 NAMES: dict[Kind, str] = {
     "weak": "a scaled speed-up",
     "strong": "a speed-up",
@@ -245,8 +248,9 @@ def _bottleneck(lost: Losses, advised: LossCause | None, share_of_baseline: str)
         return f"What limits it most is {CAUSES[cause]}."
     whole = number_text(1e3 * lost.step_s)
     beside = f", against {share_of_baseline}" if share_of_baseline else ""
+    name = "bottleneck" if share >= BOTTLENECK else "largest loss"
     return (
-        f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss.value)} ms of a mean step of {whole} ms, "
+        f"Its {name} is {CAUSES[cause]}: {number_text(1e3 * loss.value)} ms of a mean step of {whole} ms, "
         f"{percent_text(share)}{beside}."
     )
 
