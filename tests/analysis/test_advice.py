@@ -99,7 +99,7 @@ class TestVerdict:
         assert "Its bottleneck is exposed communication" in verdict(analysis)
 
     def test_a_noisy_study_names_no_cause_in_either(self, tmp_path: Path) -> None:
-        cells = [replace(SINGLE, noise=0.12), replace(exchanging(exposed=0.3, step_s=0.7), noise=0.12)]
+        cells = [replace(SINGLE, noise=0.25), replace(exchanging(exposed=0.1, step_s=0.7), noise=0.25)]
         analysis = study(tmp_path, cells)
         assert codes(analysis)[0] == "too-noisy"
         assert "too wide to name its bottleneck" in verdict(analysis)

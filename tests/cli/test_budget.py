@@ -49,7 +49,7 @@ def test_a_budget_that_is_too_small_is_refused(place: Path) -> None:
     assert done.returncode == 2
     told = done.stderr.strip().splitlines()[-2:]
     assert told[0].startswith(
-        "worldsize: a budget of 2s is too short: launching 3 cell(s) and one step of each take about"
+        "worldsize: a budget of 2s is too short: launching 4 cell(s) and one step of each take about"
     )
     assert told[1].startswith("Give --budget ")
     assert not (place / "run" / "cells").exists()

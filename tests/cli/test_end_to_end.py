@@ -153,6 +153,8 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
         "gate",
         "results",
         "scaling",
+        "on_machine",
+        "workers",
         "memory",
         "rehearsal",
         "rungs",

@@ -106,7 +106,7 @@ def test_a_warning_that_is_gone_is_gone_from_the_files(tmp_path: Path) -> None:
 
 def test_summary_has_the_verdict_and_only_tables_with_rows(page: Path) -> None:
     summary = page.with_name("summary.md").read_text(encoding="utf-8")
-    assert summary.startswith("# made\n\n2 workers are 1.8")
+    assert summary.startswith("# made\n\n2 workers are 1.7")
     assert "### Results" in summary
     assert "### Strong scaling" not in summary
     assert "## What limits it, and what to try\n\n1. " in summary

@@ -52,7 +52,7 @@ def test_it_goes_on_for_what_a_larger_budget_has_more(executors: Executors, cloc
     run = study(executors, out, "200s", resume=True)
     assert 40 < clock.monotonic() - then_s <= 80
     assert files_of(out, DDP)["rank0.jsonl"].startswith(before), "nothing that was measured is lost"
-    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert set(states(run).values()) == {"complete"}
     for name in (SINGLE, DDP):
         was, now = timed_per_session(first, name), timed_per_session(run, name)
         assert now[0] == was[0]
@@ -79,7 +79,7 @@ def test_one_that_was_stopped_while_it_went_on_still_can(
     run = study(executors, out, load_run(out).study.asked.budget or "", resume=True)
     assert 40 < clock.monotonic() - then_s <= 80
     assert {timed_per_session(run, name)[2] > 0 for name in (SINGLE, DDP)} == {True}
-    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert set(states(run).values()) == {"complete"}
     study(executors, out, "200s", resume=True)
     assert executors.made[-1].log == [], "now it is used up"
 
@@ -128,7 +128,7 @@ def test_a_cell_that_fails_when_it_goes_on_keeps_its_row(
     settings = SETTINGS.model_copy(update={"steps": None, "budget": "200s", "target_interval": 1e-4})
     executors.options = {"fails": {(DDP, op): turn}, "step_time": lambda cell, now: 0.5}
     run = run_study(settings, out, resume=True)
-    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert set(states(run).values()) == {"complete"}
     record, was = run.cells[DDP].record, first.cells[DDP].record
     assert (record.ended_by, record.error) == (was.ended_by, None)
     assert record.summary is not None

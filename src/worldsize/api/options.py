@@ -117,7 +117,7 @@ class StudyOptions(SweepOptions, total=False):
     seeds: int
     target_accuracy: float | str | None
     experiment: str
-    baseline: Baseline
+    baseline: Baseline | None
     allow_oversubscribed: bool
 
 
