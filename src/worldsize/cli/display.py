@@ -88,7 +88,7 @@ class Display:
         known = steps or left_s is not None or not cells  # a sweep plans as it goes
         self._progress = Progress(cells if known else (), steps, self._clock(), left_s)
         if cells:
-            self._print(work_text(cells[0]))
+            self._print(work_text(cells[-1]))
         self._print(ahead_text(cells, steps, left_s) if known else f"{len(cells)} sweep(s)")
         self._draw(0)
 

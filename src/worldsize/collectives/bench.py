@@ -113,9 +113,7 @@ class Bench:
             operation.fill()
             operation.call()  # opens the connections that later calls find open
         operation.fill()
-        known = (turn.collective, turn.size_bytes) in self._wrong
-        # A link of a rate has saved up a burst while it rested: a call just before uses that up.
-        begin_ns, end_ns = _time(operation, turn.count, self.device, before=int(known and self.hosts is not None))
+        begin_ns, end_ns = _time(operation, turn.count, self.device)
         sample = CommSample(
             collective=turn.collective,
             size_bytes=operation.size_bytes,
@@ -136,15 +134,10 @@ class Bench:
         return self._wrong[key]
 
 
-def _time(operation: Operation, calls: int, device: torch.device, *, before: int) -> tuple[int, int]:
-    """When some calls began and had ended on this rank (ns of its clock), after all ranks have met.
-
-    So many `before` them are made and not timed.
-    """
+def _time(operation: Operation, calls: int, device: torch.device) -> tuple[int, int]:
+    """When some calls began and had ended on this rank (ns of its clock), after all ranks have met."""
     beat()
     dist.barrier()
-    for _ in range(before):
-        operation.call()
     begin_ns = time.perf_counter_ns()
     for _ in range(calls):
         operation.call()
