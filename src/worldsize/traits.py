@@ -274,9 +274,9 @@ TRAITS: dict[str, Traits] = {
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"
-ALL_CORES = "all-cores"
-"""Label of a cell of one worker that has the cores of all workers of the largest world (method.md §6)."""
 """One worker that trains the model as it is: the baseline of every speed-up where it was run (method.md §6)."""
+ALL_CORES = "all-cores"
+"""Label of a cell of one worker that has all cores: what a machine does without further workers (method.md §6)."""
 DEFAULT_STRATEGIES = tuple(name for name, traits in TRAITS.items() if traits.by_default)
 """Those of a study that names none: exact, with whole weights on each rank."""
 MULTI_WORKER_STRATEGIES = tuple(name for name in DEFAULT_STRATEGIES if name != BASELINE_STRATEGY)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run
+from worldsize.analysis.advice import advise
+from worldsize.analysis.advice.rule import Seen
 from worldsize.analysis.decision import is_decided
 from worldsize.analysis.headline import headline
 from worldsize.analysis.pays import Pay
+from worldsize.analysis.replay import _is_usable
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.result_tables import compact_table
@@ -61,7 +64,7 @@ def test_workers_are_held_against_one_with_all_cores_at_its_best_batch(
 
 def test_the_verdict_has_both_figures(tmp_path: Path) -> None:
     text = verdict(study(tmp_path, [all_cores(8, 150), ONE, two(130)]))
-    assert text.startswith("One worker with all cores is faster than 2 workers: they are 0.8")
+    assert text.startswith("One worker with 2 cores is faster than 2 workers: they are 0.8")
     assert "over single-w1-b8 with as many cores as each of them" in text
     assert "a scaled speed-up of 1.6" in text
 
@@ -98,6 +101,15 @@ def test_the_surest_of_several_is_held_to_more_than_one_alone(tmp_path: Path) ->
     assert printed is not None
     assert found.surest.at_least is not None
     assert found.surest.cell is found.fastest.cell or found.surest.at_least < printed
+
+
+def test_one_with_all_cores_is_a_yardstick_and_no_way_to_train(tmp_path: Path) -> None:
+    """No advice is about it or uses it as the baseline of a strategy, and a rehearsal replays no step of it."""
+    analysis = study(tmp_path, [all_cores(8, 150), all_cores(16, 160), ONE, two(130)])
+    seen = Seen(analysis)
+    assert {cell.id for cell in seen.cells} == {"single-w1-b8", "ddp-w2-b8"}
+    assert {advice.cell_id for advice in advise(analysis)} <= {"single-w1-b8", "ddp-w2-b8", None}
+    assert [cell.record.label for cell in analysis.run.cells.values() if _is_usable(cell)] == ["", ""]
 
 
 @pytest.mark.parametrize("seed", range(12))

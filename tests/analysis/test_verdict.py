@@ -31,7 +31,7 @@ SINGLE = MadeCell("single", 1)
 def test_names_the_fastest_its_speed_up_its_baseline_and_its_largest_loss(tmp_path: Path) -> None:
     even = [replace(cell, rank_spread=0) for cell in usual_cells(noise=0)]
     assert verdict(study(tmp_path, even)) == (
-        "2 workers are 1.80 times as fast as one (at least 1.80, by one launch). "
+        "2 workers are 1.80 times as fast as one with as many cores as each of them (at least 1.80, by one launch). "
         "The fastest multi-worker configuration is ddp with 2 workers at b = 32: 115 samples/s, a scaled speed-up of "
         "1.80 [1.80, 1.80] over single-w1-b32 (efficiency 90.0 %). Its largest loss is exposed communication: "
         "33.3 ms of a mean step of 556 ms, 6.00 %."
@@ -213,19 +213,22 @@ def test_tells_the_two_fastest_apart_where_it_can(tmp_path: Path) -> None:
 def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
     slower = verdict(study(tmp_path / "slower", [SINGLE, several(1.2, synchronised(SHARES, 0.6))]))
     assert slower.startswith(
-        "One worker is faster than 2 workers: they are 0.833 [0.833, 0.833] times as fast, by one launch. "
+        "One worker with as many cores as each of them is faster than 2 workers: they are "
+        "0.833 [0.833, 0.833] times as fast, by one launch. "
     )
     assert "53.3 samples/s, a scaled speed-up of 0.833 [0.833, 0.833] over single-w1-b32" in slower
     noisy = [replace(SINGLE, noise=0.01), several(0.998, synchronised(SHARES, 0.5), noise=0.01)]
     equal = verdict(study(tmp_path / "equal", noisy))
-    assert equal.startswith("2 workers are about as fast as one: they are ")
+    assert equal.startswith("2 workers are about as fast as one with as many cores as each of them: they are ")
 
 
 def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_path: Path) -> None:
     cells = [replace(SINGLE, noise=0.2), several(0.85, synchronised(SHARES, 0.5), noise=0.2)]
     analysis = study(tmp_path, cells)
     text = verdict(analysis)
-    assert text.startswith("Whether 2 workers are faster than one is open: they are ")
+    assert text.startswith(
+        "Whether 2 workers are faster than one with as many cores as each of them is open: they are "
+    )
     assert "Blocks of " in text
     assert "To decide it, measure longer: --steps " in text  # it was timed by steps, as the advice says
     assert is_decided(analysis) is False
@@ -257,7 +260,9 @@ def test_one_block_is_said_to_have_no_interval(tmp_path: Path) -> None:
     text = verdict(study(tmp_path, cells))
     assert "measured in one block, hence without an interval" in text
     assert "scaled speed-up of 1.80 over" in text
-    assert text.startswith("Whether 2 workers are faster than one is not known: they were measured in one block. ")
+    assert text.startswith(
+        "Whether 2 workers are faster than one with as many cores as each of them is not known: they were "
+    )
 
 
 def test_without_a_baseline_there_is_no_speed_up(tmp_path: Path) -> None:

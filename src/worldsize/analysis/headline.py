@@ -8,6 +8,7 @@ from worldsize.analysis.pays import Pay, pay_of
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.statistics import Ratio, includes
 from worldsize.analysis.study import StudyAnalysis, once
+from worldsize.traits import ALL_CORES
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def wrapped_worker(analysis: StudyAnalysis, cell: CellAnalysis, baseline: CellAn
 def cell_name(cell: CellAnalysis) -> str:
     """A cell in words: `ddp with 2 workers at b = 32`."""
     workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
+    workers += " on all cores" if cell.label == ALL_CORES else ""
     times = "" if cell.accumulate == 1 else f" × {cell.accumulate} micro-batches"
     return f"{cell.strategy} with {workers} at b = {cell.batch_size}{times}"
 

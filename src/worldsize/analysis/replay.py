@@ -15,7 +15,7 @@ from worldsize.results.folder import Cell, Run
 from worldsize.results.records import CellRecord
 from worldsize.results.replay import PHASES, Replay, ReplayedCell
 from worldsize.results.training_records import GradientTimes
-from worldsize.traits import BASELINE_STRATEGY, traits_of
+from worldsize.traits import ALL_CORES, BASELINE_STRATEGY, traits_of
 
 MAX_NUMBERS = 200_000
 """Steps × ranks that are kept of a cell at most; further blocks would tell no more of its spread."""
@@ -170,6 +170,8 @@ def _usable(run: Run) -> list[Cell]:
 
 def _is_usable(cell: Cell) -> bool:
     record = cell.record
+    if record.label == ALL_CORES:  # it computes with more cores than a worker of several has
+        return False
     if record.settings is None or record.settings.program is not None or record.settings.replay is not None:
         return False
     if record.state not in ("complete", "interrupted") or _processes(record) != record.world_size:

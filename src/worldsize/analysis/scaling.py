@@ -8,6 +8,7 @@ from worldsize.analysis.baseline import baselines, with_numbers
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import Level, selection_widening
 from worldsize.analysis.statistics import Ratio
+from worldsize.config.script import PYTHON_ALONE, TUNED
 from worldsize.results.records import Estimate
 
 Kind = Literal["weak", "strong"]
@@ -69,16 +70,16 @@ def scaling_rows(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -
 
 
 def rows_on_machine(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -> list[ScalingRow]:
-    """Each cell of several workers against one worker with all their cores; empty where none was measured (§6).
+    """Each cell of several workers against one worker with all cores, of the same script; empty without one (§6).
 
     Of several such cells, of unlike batches, it is the one with the most samples/s.
     """
-    alone = [cell for cell in cells if cell.alone and cell.summary is not None]
-    if not alone:
-        return []
-    best = min(alone, key=lambda cell: _level(cell).value_s / cell.samples_per_step)
     rows = []
     for cell in (each for each in cells if each.world_size > 1 and each.summary is not None):
+        alone = [one for one in cells if one.alone and one.summary is not None and _of_the_same(one, cell)]
+        if not alone:
+            continue
+        best = min(alone, key=lambda one: _level(one).value_s / one.samples_per_step)
         kind: Kind = "strong" if cell.global_batch == best.global_batch else "weak"
         if cell.oversubscribed and not allow_oversubscribed:
             rows.append(ScalingRow(kind, cell, best, withheld=f"withheld: more threads than cores in {cell.id}"))
@@ -86,6 +87,11 @@ def rows_on_machine(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool
             steps = best.step_ratio(cell)
             rows.append(ScalingRow(kind, cell, best, steps.scaled(cell.samples_per_step / best.samples_per_step)))
     return _chosen(rows)
+
+
+def _of_the_same(one: CellAnalysis, cell: CellAnalysis) -> bool:
+    """Whether a cell of one worker with all cores runs what another cell does."""
+    return cell.program is None or one.strategy == f"{cell.strategy.removesuffix(TUNED)}{PYTHON_ALONE}"
 
 
 def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis]) -> CellAnalysis | None:

@@ -5,6 +5,7 @@ from math import isfinite
 
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.decision import Decision, decision, noise_text
 from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate, wrapped_worker
 from worldsize.analysis.losses import LossCause, Losses
@@ -93,13 +94,13 @@ def _whether_it_pays(pay: Pay | None) -> str:
     if pay is None:
         return ""
     ratio, baseline = pay.fastest.ratio, pay.fastest.baseline
-    workers, one = f"{pay.fastest.cell.world_size} workers", "one with all cores" if baseline.alone else "one"
-    if ratio.low is None:
+    workers, one = f"{pay.fastest.cell.world_size} workers", f"one{_its_cores(baseline)}"
+    if ratio.low is None and pay.workers != "several":
         return f"Whether {workers} are faster than {one} is not known: they were measured in one block."
     if pay.workers != "several":
         said: dict[Workers, str] = {
             "even": f"{workers} are about as fast as {one}",
-            "one": f"One worker{one.removeprefix('one')} is faster than {workers}",
+            "one": f"One worker{_its_cores(baseline)} is faster than {workers}",
             "open": f"Whether {workers} are faster than {one} is open",
         }
         return f"{said[pay.workers]}: they are {estimate_text(ratio)} times as fast{_by_one_launch(pay.fastest)}."
@@ -108,6 +109,16 @@ def _whether_it_pays(pay: Pay | None) -> str:
         return f"{workers} are {number_text(ratio.value)} times as fast as {one} (at least {least}{by})."
     sure = f"{pay.surest.cell.world_size} workers"
     return f"{sure} are at least {least} times as fast as {one} ({pay.surest.cell.id}{by})."
+
+
+def _its_cores(one: CellAnalysis) -> str:
+    """What must be said of a worker that several are held against: where cores count, with how many it computes."""
+    placement = one.record.placement if one.record else None
+    if one.alone:
+        return f" with {one.threads_per_worker or 'all'} cores"
+    settings = one.record.settings if one.record else None
+    brings_its_own = placement is None or placement.device != "cpu" or settings is None or settings.emulated is not None
+    return "" if brings_its_own else " with as many cores as each of them"
 
 
 def _by_one_launch(gain: Gain) -> str:

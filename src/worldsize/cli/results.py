@@ -42,6 +42,7 @@ from worldsize.report.write import write_report
 from worldsize.results.comparison_records import FAILED_GATE
 from worldsize.results.folder import Run, load_run
 from worldsize.results.records import Estimate, WarningRecord
+from worldsize.traits import ALL_CORES
 
 MAX_WARNINGS = 3
 """Kinds of warnings that are shown; the report has all."""
@@ -262,11 +263,19 @@ def _whole(console: Console, text: str, *, style: str = "") -> None:
 
 
 def exit_for_failures(run: Run) -> None:
-    """Exit with 1 if a cell failed; a batch that does not fit is what a sweep looks for."""
+    """Exit with 1 if a cell failed, but for batches that do not fit: those of a sweep, and of one with all cores.
+
+    A sweep looks for them, and nobody has asked for the other.
+    """
     sweep = run.study.asked.sweep
     cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
-    failed = [record.error for record in cells if record.state == "failed"]
-    if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):
+    failed = [record for record in cells if record.state == "failed"]
+    spared = [
+        each
+        for each in failed
+        if each.error and each.error.kind == "OutOfMemory" and (sweep or each.label == ALL_CORES)
+    ]
+    if len(spared) < len(failed):
         raise typer.Exit(1)
 
 

@@ -42,5 +42,10 @@ def _measured(analysis: StudyAnalysis, report: ForecastReport) -> Iterator[Measu
     batches, strategies = {row.batch_size for row in report.rows}, {row.strategy for row in report.rows}
     for cell in analysis.cells:
         same = cell.batch_size in batches and (cell.world_size == 1 or not report.other_links)
-        if cell.summary is not None and same and (cell.world_size == 1 or cell.strategy in strategies):
+        if (
+            cell.summary is not None
+            and not cell.alone
+            and same
+            and (cell.world_size == 1 or cell.strategy in strategies)
+        ):
             yield Measured(cell.strategy, cell.world_size, cell.summary.samples_per_s.value)

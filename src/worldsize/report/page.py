@@ -72,7 +72,7 @@ def machine_text(analysis: StudyAnalysis) -> str:
 
 def _threads(analysis: StudyAnalysis) -> str:
     """Compute threads per worker, by which a speed-up must be read; nothing where cells differ, or it is unknown."""
-    found = {cell.threads_per_worker for cell in analysis.cells if cell.threads_per_worker}
+    found = {cell.threads_per_worker for cell in analysis.cells if cell.threads_per_worker and not cell.alone}
     return f" · {several(found.pop(), 'thread')} per worker" if len(found) == 1 else ""
 
 

@@ -292,7 +292,7 @@ def _cores_text(cell: CellAnalysis) -> str:
 
 def _speedup(cell: CellAnalysis, row: ScalingRow | None) -> Entry:
     """The speed-up, or the word that stands in its place."""
-    if row is None and cell.summary is not None:
+    if row is None and cell.summary is not None and cell.label != ALL_CORES:
         return Entry("baseline", (None, None, None))
     return estimate(row.speedup.estimate if row and row.speedup else None)
 

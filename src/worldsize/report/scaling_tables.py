@@ -59,9 +59,10 @@ def machine_table(analysis: StudyAnalysis) -> Table:
         prose("Remark", "remark", _remark),
     ]
     note = (
-        "One worker with all cores that the largest number of workers has, at its best batch: "
+        "One worker with all cores, at its best batch: "
         "what this machine does without further workers. The speed-up below is that of workers with a core each, as "
-        "several machines or GPUs would bring them (method §6)."
+        "several machines or GPUs would bring them. The interval of the fastest allows for its having been picked "
+        "(method §6, §8)."
     )
     rows = rows_against_all_cores(analysis).values()
     return table_of("on-machine", "On this machine", columns, rows, note)

@@ -83,7 +83,8 @@ def cells_here(
     threads = settings.threads_per_worker or share
     settings = settings.model_copy(update={"threads_per_worker": threads})
     every_gpu = findings.model_copy(update={"gpus": findings.gpus * rank.processes})
-    planned = make_plan(settings, every_gpu, cores)
+    # What whoever started the ranks gave to one is all that one has here.
+    planned = [cell for cell in make_plan(settings, every_gpu, cores) if not cell.alone]
     local, alone = (
         place(
             world_size=workers,

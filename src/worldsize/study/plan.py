@@ -113,7 +113,8 @@ def make_plan(
     if findings.train_samples is not None:
         _check_batches(choices, findings.train_samples, settings.accumulate)
     if not (nodes or gpus) and threads * max(sizes) <= as_cores(cores).threads:
-        choices = [*_with_all_cores(settings, choices, threads), *choices]
+        every = threads * max(sizes) if settings.threads_per_worker else as_cores(cores).threads
+        choices = [*_with_all_cores(settings, choices, every), *choices]
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
@@ -223,7 +224,7 @@ def _grid(
 
 
 def _with_all_cores(settings: StudySettings, choices: Sequence[CellChoice], threads: int) -> Iterator[CellChoice]:
-    """One worker with the cores that the largest world has together: what a person has without it (method.md §6).
+    """One worker with so many threads: all cores, or those that were asked for, of all workers (method.md §6).
 
     It has the batch of one worker, and the global batch of the largest world. What is to be run is as it was typed
     where cells, a number of steps or epochs, a sweep or an experiment say so; on emulated hosts one of them stands for
@@ -238,7 +239,7 @@ def _with_all_cores(settings: StudySettings, choices: Sequence[CellChoice], thre
         return
     batches = {choice.batch_size: None for choice in choices if choice.world_size == 1}
     batches |= {choice.batch_size * largest: None for choice in choices if choice.world_size == largest}
-    shared = {"strategy": BASELINE_STRATEGY, "world_size": 1, "threads_per_worker": threads * largest}
+    shared = {"strategy": BASELINE_STRATEGY, "world_size": 1, "threads_per_worker": threads}
     for batch in batches:
         yield validated(CellChoice, {**shared, "batch_size": batch, "label": ALL_CORES})
 

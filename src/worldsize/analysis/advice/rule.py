@@ -23,6 +23,7 @@ from worldsize.analysis.steps import BLOCK, STEPS, ratio_over
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell
+from worldsize.traits import ALL_CORES
 
 NAMED = 3
 """So many other cells with the same finding are named; the rest are counted."""
@@ -74,7 +75,8 @@ class Seen:
     def cells(self) -> list[CellAnalysis]:
         """Cells with numbers that may be judged (method.md §8)."""
         allowed = self.settings.allow_oversubscribed
-        return [cell for cell in self.analysis.cells if cell.summary and (allowed or not cell.oversubscribed)]
+        cells = (cell for cell in self.analysis.cells if cell.label != ALL_CORES)  # a yardstick, and no way to train
+        return [cell for cell in cells if cell.summary and (allowed or not cell.oversubscribed)]
 
     @property
     def several(self) -> list[CellAnalysis]:

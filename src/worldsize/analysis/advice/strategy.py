@@ -93,7 +93,8 @@ def _why(seen: Seen, slower: list[tuple[CellAnalysis, Estimate]]) -> str:
 
 def _not_faster_than_one(seen: Seen, cell: CellAnalysis) -> str:
     """What must be said beside a recommendation of several workers that do not significantly beat one."""
-    row = scaling_row(seen.analysis, cell)
+    on_machine = (row for row in seen.analysis.on_machine if row.cell is cell)
+    row = next(on_machine, None) or scaling_row(seen.analysis, cell)
     speedup = row.speedup.estimate if row and row.speedup else None
     faster = speedup is None or speedup.low is None or speedup.low > 1
     return "" if faster else "; it is not significantly faster than one worker, though"
@@ -113,12 +114,11 @@ def _slower_than_one(seen: Seen) -> tuple[CellAnalysis, CellAnalysis, Estimate] 
     """The fastest configuration of several workers, the one worker that is significantly faster, and the speed-up."""
     if seen.settings.sweep:
         return None
-    cell = seen.headline.fastest if seen.headline else None
-    row = scaling_row(seen.analysis, cell) if cell else None
-    if cell is None or row is None or row.speedup is None or row.baseline is None:
+    pay = seen.headline.pay if seen.headline else None
+    if pay is None:
         return None
-    speedup = row.speedup.estimate
-    return None if speedup.high is None or speedup.high >= 1 else (cell, row.baseline, speedup)
+    gain, high = pay.fastest, pay.fastest.ratio.high
+    return None if high is None or high >= 1 else (gain.cell, gain.baseline, gain.ratio)
 
 
 def beside_one_worker(advice: Advice, seen: Seen) -> Advice:
