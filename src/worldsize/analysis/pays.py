@@ -36,7 +36,7 @@ class Pay:
     """`several` are faster, or `one` is, or they are `even`; `open` where the intervals allow more than that."""
     fastest: Gain
     surest: Gain
-    """The one that surely gains most: of the fastest less may be known."""
+    """The one with the highest lower end: the fastest may be less well known."""
 
 
 def pay_of(rows: Sequence[ScalingRow]) -> Pay | None:

@@ -117,8 +117,10 @@ def _its_cores(one: CellAnalysis) -> str:
     if one.alone:
         return f" with {one.threads_per_worker or 'all'} cores"
     settings = one.record.settings if one.record else None
-    brings_its_own = placement is None or placement.device != "cpu" or settings is None or settings.emulated is not None
-    return "" if brings_its_own else " with as many cores as each of them"
+    if placement is None or placement.device != "cpu" or settings is None:
+        return ""
+    shares = settings.emulated is None and settings.program is None  # a command has what its launcher gives it
+    return " with as many cores as each of them" if shares else ""
 
 
 def _by_one_launch(gain: Gain) -> str:
