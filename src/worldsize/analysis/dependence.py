@@ -27,8 +27,8 @@ SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 MEAN_CORRELATION = 1 / 6
 """Of the prior of ρ, Beta(1, 5). Studies of training scripts show 0.1 to 0.3 (benchmarks/README.md)."""
 ALIKE = 0.85
-"""Prior share of studies whose launches are alike. In others φ may be anything: it is 30 where a launch draws one of two
-states of a host or of memory."""
+"""Prior share of studies whose launches are alike. In others φ may be anything: it is 30 where a launch draws one of
+two states of a host or of memory."""
 MIN_BLOCKS = 3
 """Two blocks of a cell differ by one number, and σ needs that."""
 HALVINGS = 28
