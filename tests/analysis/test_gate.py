@@ -8,8 +8,11 @@ import pytest
 from made_pairs import DDP, SINGLE, change_study, compared, make_pair, make_sides
 from made_runs import MadeCell, make_run
 from worldsize.analysis.script_gate import Gated
+from worldsize.analysis.script_gate import gate as script_gate
+from worldsize.analysis.study import analyse
 from worldsize.report.compare_tables import gate_lines
 from worldsize.results.comparison_records import ComparisonRecord, Gate
+from worldsize.results.folder import load_run
 from worldsize.results.provenance import Repository, UserCode, UserFile
 from worldsize.results.records import ErrorRecord, Estimate, StudyRecord
 
@@ -228,6 +231,19 @@ def test_only_relative_ratios_without_a_baseline_cell_judge_nothing(tmp_path: Pa
     record = compared(a, b, fail_above=0.05, judge_by="relative")
     assert record.exit_status == 3
     assert "only relative ratios were asked for" in record.verdict
+
+
+@pytest.mark.parametrize(("launches", "outcome"), [(1, "not known"), (2, "failed")])
+def test_one_launch_of_a_script_decides_nothing(tmp_path: Path, launches: int, outcome: str) -> None:
+    cells = [MadeCell(name, 2, step_s=step_s, noise=0.01) for name, step_s in (("ddp", 0.1), ("all-reduce", 0.15))]
+    run = load_run(make_run(tmp_path / "run", cells))
+    asked = run.study.asked.model_copy(update={"strategies": ("ddp", "all-reduce"), "fail_above": 0.05})
+    run.study.settings = asked
+    analysis = analyse(run)
+    launched = [replace(cell, launches={key: key[1] % launches for key in cell.blocks}) for cell in analysis.cells]
+    (found,) = script_gate(replace(analysis, cells=launched))
+    assert found.outcome == outcome
+    assert ("by one launch" in found.text) == (launches == 1)
 
 
 @pytest.mark.parametrize(

@@ -345,9 +345,16 @@ def test_nothing_that_is_stopped_outlives_the_command(tmp_path: Path, number: in
 def test_the_gate_between_old_and_new(tmp_path: Path, old_s: float, new_s: float, status: int, told: str) -> None:
     put(tmp_path, f"while True: step({old_s})", "old.py")
     put(tmp_path, f"while True: step({new_s})", "new.py")
-    twelve = ("--steps", 48, "--block-steps", 4)  # four blocks say too little of each other
     done: subprocess.CompletedProcess[str] = studied(
-        tmp_path, [typed("old.py"), typed("new.py")], "--fail-above", "5%", *twelve, sizes="1"
+        tmp_path,
+        [typed("old.py"), typed("new.py")],
+        "--fail-above",
+        "5%",
+        "--budget",
+        "30s",
+        "--steps",
+        4000,
+        sizes="1",
     )
 
     assert done.returncode == status, done.stdout + done.stderr

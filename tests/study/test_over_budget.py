@@ -1,25 +1,33 @@
 """A budget that is over before each cell has had its block: nothing else is measured then, and the reader is told."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fake_cells import FakeExecutor, findings, planned
 from fake_study import Study, grid, noisy
-from worldsize.config import StudySettings
+from worldsize.config import StudySettings, validated
 from worldsize.errors import UsageError
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.budget import OVER_BUDGET, check_budget, over_budget, with_default_protocol
+from worldsize.study.budget import (
+    OVER_BUDGET,
+    STEP_S,
+    check_budget,
+    over_budget,
+    with_default_protocol,
+    with_fitting_batch,
+)
 from worldsize.study.plan import PlannedCell
 from worldsize.study.resuming import begin_further
 
-STEP_S, LAUNCH_S = 0.5, 1.0
+STEP_TAKES_S, LAUNCH_S = 0.5, 1.0
 NAMES = ("single", "ddp", "all-reduce")
 
 
 def run(folder: Path, budget_s: float) -> Study:
     settings = StudySettings(budget=f"{budget_s}s", warmup_steps=2)
-    executor = FakeExecutor(folder, 0, lambda cell, now: STEP_S, launch_s=LAUNCH_S)
+    executor = FakeExecutor(folder, 0, lambda cell, now: STEP_TAKES_S, launch_s=LAUNCH_S)
     return Study(folder, grid(*NAMES, settings=settings), executor, settings, budget_s=budget_s).run()
 
 
@@ -47,7 +55,7 @@ def test_the_reader_is_told_by_how_much_and_why(tmp_path: Path) -> None:
 def test_cells_that_begin_after_it_warm_up_with_the_fewest_steps(tmp_path: Path) -> None:
     """Three are asked for; two processes need two, for DDP arranges its buckets in the second."""
     settings = StudySettings(budget="4s", warmup_steps=3)
-    executor = FakeExecutor(tmp_path, 0, lambda cell, now: STEP_S, launch_s=LAUNCH_S)
+    executor = FakeExecutor(tmp_path, 0, lambda cell, now: STEP_TAKES_S, launch_s=LAUNCH_S)
     study = Study(tmp_path, grid(*NAMES, settings=settings), executor, settings, budget_s=4.0).run()
     warming = [turn.count for _, turn in study.executor.turns if turn.op == "steps" and not turn.timed]
     assert warming == [3, 3, 2]
@@ -77,7 +85,7 @@ def test_what_closing_a_cell_takes_is_not_held_against_it(tmp_path: Path) -> Non
             super().finish(cell)
 
     settings = StudySettings(budget="60s", warmup_steps=2)
-    executor = Slow(tmp_path, 0, lambda cell, now: STEP_S, launch_s=LAUNCH_S)
+    executor = Slow(tmp_path, 0, lambda cell, now: STEP_TAKES_S, launch_s=LAUNCH_S)
     study = Study(tmp_path, grid("single", settings=settings), executor, settings, budget_s=60.0).run()
     assert executor.clock_s > 70
     assert not over(study)
@@ -136,3 +144,39 @@ def with_gradients(known: Findings, gradient_bytes: int | None) -> Findings:
     assert known.model is not None
     model = known.model.model_copy(update={"gradient_bytes": gradient_bytes, "parameter_bytes": 50_000_000})
     return known.model_copy(update={"model": model})
+
+
+def machine(flops: int | None, rate: float | None) -> Findings:
+    """A machine that multiplies matrices at this rate, and a model with so many flops a sample."""
+    found = findings()
+    assert found.model is not None
+    model = found.model.model_copy(update={"flops_per_sample": flops})
+    return found.model_copy(update={"model": model, "matmul_flops_per_s": rate})
+
+
+@pytest.mark.parametrize(
+    ("sharing", "rate", "batch"), [(1, 1e12, 32), (2, 1e12, 32), (2, 2e11, 8), (2, 7e10, 4), (4, 2e11, 4), (2, 1e9, 1)]
+)
+def test_a_local_batch_that_was_not_given_fits_the_machine(sharing: int, rate: float, batch: int) -> None:
+    flops = 3_300_000_000
+    settings, told = with_fitting_batch(StudySettings(budget="90s"), machine(flops, rate), sharing)
+    assert settings.batch_sizes == (batch,)
+    assert [each.code for each in told] == ["smaller-batch"] * (batch < 32)
+    assert batch == 1 or batch * sharing * flops / rate <= STEP_S
+    assert batch == 32 or 2 * batch * sharing * flops / rate > STEP_S
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"budget": "90s", "batch_sizes": (64,)},
+        {"budget": "90s", "global_batch": 64},
+        {"steps": 10},
+        {"epochs": 1},
+    ],
+)
+def test_what_was_given_stays(given: dict[str, Any]) -> None:
+    settings = validated(StudySettings, given)
+    assert with_fitting_batch(settings, machine(3_300_000_000, 1e9), 2) == (settings, [])
+    unknown = validated(StudySettings, {"budget": "90s"})
+    assert with_fitting_batch(unknown, machine(None, 1e9), 2) == (unknown, [])

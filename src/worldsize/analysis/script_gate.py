@@ -41,7 +41,8 @@ def gate(analysis: StudyAnalysis) -> tuple[Gated, ...]:
     """Each later script beside the first at each world size; empty where `fail_above` was not given.
 
     It fails where it is significantly slower, and by more than the limit as far as was seen; or has no numbers where
-    the first has some. It is not known where what was seen is beyond the limit and may be chance.
+    the first has some. It is not known where what was seen is beyond the limit and may be chance, nor by one launch
+    of a script: equal ones differ from launch to launch, by more than an interval of one knows.
     """
     settings = analysis.record.asked
     if settings.fail_above is None:
@@ -70,8 +71,15 @@ def _judged(old: CellAnalysis, new: CellAnalysis, limit: float) -> Gated:
         return Gated(old.id, new.id, limit, "not known", found, "was timed in one block only: give more steps or time")
     ends = f" [{percent_text(found.low - 1)}, {percent_text(found.high - 1)}]"
     said = f"takes {percent_text(found.value - 1)}{ends} more time a sample than {old.id}"
-    if found.value <= 1 + limit:
-        return Gated(old.id, new.id, limit, "passed", found, said)
-    if found.low > 1:
-        return Gated(old.id, new.id, limit, "failed", found, said)
-    return Gated(old.id, new.id, limit, "not known", found, f"{said}, which may be chance: give more steps or time")
+    outcome, why = _outcome(found.value, found.low, limit, launches=min(old.launched, new.launched))
+    return Gated(old.id, new.id, limit, outcome, found, said + why)
+
+
+def _outcome(ratio: float, low: float, limit: float, *, launches: int) -> tuple[Outcome, str]:
+    if launches == 1:
+        return "not known", ", by one launch: give a longer --budget, in which each is launched again"
+    if ratio <= 1 + limit:
+        return "passed", ""
+    if low > 1:
+        return "failed", ""
+    return "not known", ", which may be chance: give more steps or time"

@@ -23,6 +23,7 @@ from worldsize.config.study import (
     chosen_world_sizes,
 )
 from worldsize.config.training import (
+    DEFAULT_BATCH_SIZE,
     SWEEP_STEPS,
     Agreement,
     CellSettings,
@@ -39,6 +40,7 @@ __all__ = [
     "DELAYS",
     "MAX_BATCH",
     "MAX_WORKERS",
+    "DEFAULT_BATCH_SIZE",
     "DEFAULT_BUDGET",
     "RATES",
     "SIZES",

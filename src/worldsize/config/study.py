@@ -76,8 +76,11 @@ class StudySettings(TrainingSettings):
     )
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
     GPUs, or physical cores up to 4 (config/study.py)."""
-    batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
-    """Local batches b (samples per worker per step), comma-separated. None is DEFAULT_BATCH_SIZE."""
+    batch_sizes: tuple[int, ...] | None = absent(
+        f"{DEFAULT_BATCH_SIZE}, or fewer in a budget where a step would be long", allowed=EACH, min_length=1
+    )
+    """Local batches b (samples per worker per step), comma-separated. None is DEFAULT_BATCH_SIZE, or in a budget what
+    this machine makes often enough (study/budget.py)."""
     global_batch: int | None = absent("off", ge=1)
     """Global batch B, the same at every N: b = B/N (strong scaling), or B/(N·K) with K micro-batches per step. It
     takes the place of local batches."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings, TrainingSettings
+from worldsize.config import DEFAULT_BATCH_SIZE, DEFAULT_BUDGET, SWEEP_STEPS, StudySettings, TrainingSettings
 from worldsize.errors import UsageError
 from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.pace import Pace
@@ -17,6 +17,8 @@ REPORT_S = 3.0
 """What the report takes: 1.7 s for seven cells on the machine on which it was measured."""
 LAUNCH_S = 0.4
 """What the launch of a cell takes at least, measured for a model of a few thousand weights."""
+STEP_S = 0.4
+"""A step that takes at most so long by the machine's matrix rate is made often enough in a budget of two minutes."""
 OVER_BUDGET = "over-budget"
 TOLERATED, TOLERATED_S = 0.1, 3.0
 """By how much a budget may be exceeded without a word: a share of it, and a round of steps."""
@@ -28,6 +30,33 @@ def with_default_protocol(settings: StudySettings) -> StudySettings:
         return settings
     default: dict[str, Any] = {"steps": SWEEP_STEPS} if settings.sweep else {"budget": DEFAULT_BUDGET}
     return settings.model_copy(update=default)
+
+
+def with_fitting_batch(
+    settings: StudySettings, findings: Findings, sharing: int
+) -> tuple[StudySettings, list[WarningRecord]]:
+    """Choose a local batch where none is given and a budget says how long steps may be; the warning says why.
+
+    It is the largest power of two, up to DEFAULT_BATCH_SIZE, of which a step takes at most STEP_S by the machine's
+    matrix rate, which `sharing` workers share. Where flops or rate are unknown nothing is decided.
+    """
+    flops = findings.model.flops_per_sample if findings.model else None
+    rate = findings.matmul_flops_per_s
+    given = settings.batch_sizes or settings.global_batch or settings.cells or settings.sweep or settings.workload
+    if given or settings.budget is None or not flops or not rate:
+        return settings, []
+    sample_s, batch = flops * sharing * settings.accumulate / rate, DEFAULT_BATCH_SIZE
+    while batch > 1 and batch * sample_s > STEP_S:
+        batch //= 2
+    fitting = settings.model_copy(update={"batch_sizes": (batch,)})
+    if batch == DEFAULT_BATCH_SIZE:
+        return fitting, []
+    text = (
+        f"b = {batch}: with the usual {DEFAULT_BATCH_SIZE} a step would take at least "
+        f"{DEFAULT_BATCH_SIZE * sample_s:.1f} s here, too long for a budget of {settings.budget}. "
+        "--batch-sizes chooses another one."
+    )
+    return fitting, [WarningRecord(code="smaller-batch", message=text)]
 
 
 def began_s() -> float:

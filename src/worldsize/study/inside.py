@@ -32,7 +32,14 @@ from worldsize.study.agreeing import (
     locked,
     set_aside_elsewhere,
 )
-from worldsize.study.budget import began_s, check_budget, over_budget, until_s, with_default_protocol
+from worldsize.study.budget import (
+    began_s,
+    check_budget,
+    over_budget,
+    until_s,
+    with_default_protocol,
+    with_fitting_batch,
+)
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_cells import bound_here, cells_here
 from worldsize.study.inside_links import measure_inside
@@ -85,13 +92,13 @@ def run_inside(
         further = further_parts(settings, rank.processes, ready.findings.train_samples)
         with process_group(rank, ready.cells[-1].placement, device):
             make_further_groups()
-            ready = _where_bound(ready, rank)
+            ready = _where_bound(_with_batch(ready, rank), rank)
             folder = Path(agreed(str(out or new_run_folder(name))))
             _in_turns(ready, folder, here, resume=resume, opened=hold)
             for part, its_settings in further.items():
                 place = folder / "parts" / part
                 begun = agreed((place / "study.json").exists())
-                next_one = _where_bound(_prepared(_fitting(its_settings, rank), rank), rank)
+                next_one = _where_bound(_with_batch(_prepared(_fitting(its_settings, rank), rank), rank), rank)
                 _in_turns(next_one, place, here, resume=begun and resume)
         return load_run(folder) if rank.rank == 0 else None
 
@@ -121,6 +128,18 @@ def _prepared(settings: StudySettings, rank: Rank) -> _Ready:
     findings = look(settings, Room(on_nodes=rank.processes))
     cells, absent = cells_here(settings, findings, rank)
     return _Ready(settings, findings, cells, absent)
+
+
+def _with_batch(ready: _Ready, rank: Rank) -> _Ready:
+    """The same with the local batch that rank 0 chooses, where none was given: each sees a rate of its own."""
+    sharing = 1 if ready.findings.gpus else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    settings, smaller = with_fitting_batch(ready.settings, ready.findings, sharing)
+    chosen = agreed(settings.batch_sizes)
+    if chosen is None or ready.settings.batch_sizes:
+        return ready
+    settings = settings.model_copy(update={"batch_sizes": tuple(chosen)})
+    cells, absent = cells_here(settings, ready.findings, rank)
+    return _Ready(settings, ready.findings, cells, [*absent, *smaller])
 
 
 def _where_bound(ready: _Ready, rank: Rank) -> _Ready:

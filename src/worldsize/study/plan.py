@@ -86,6 +86,17 @@ def world_sizes(settings: StudySettings, findings: Findings) -> tuple[int, ...]:
     return settings.world_sizes or findings.world_sizes
 
 
+def sharing_cores(settings: StudySettings, findings: Findings, cluster: Cluster) -> int:
+    """How many workers compute on the same cores at most; 1 where each has a GPU."""
+    on_gpus = findings.gpus and settings.backend != "gloo"
+    return 1 if on_gpus else _busiest(world_sizes(settings, findings), cluster)
+
+
+def _busiest(sizes: Sequence[int], cluster: Cluster) -> int:
+    """Workers on the node that has most."""
+    return max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
+
+
 def make_plan(
     settings: StudySettings, findings: Findings, cores: Cores | Sequence[int], cluster: Cluster | None = None
 ) -> list[PlannedCell]:
@@ -102,7 +113,7 @@ def make_plan(
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     if nodes:
         _check_room(settings, sizes, nodes)
-    busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
+    busiest = _busiest(sizes, cluster)
     check_devices(settings.backend, sizes, len(findings.gpus), busiest)
     share = default_threads(as_cores(cores).threads, busiest)
     if settings.script:

@@ -22,7 +22,13 @@ from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.results.replay import Replay, write_replay
-from worldsize.study.budget import check_budget, over_budget, until_s, with_default_protocol
+from worldsize.study.budget import (
+    check_budget,
+    over_budget,
+    until_s,
+    with_default_protocol,
+    with_fitting_batch,
+)
 from worldsize.study.comm import NO_LINKS, check_hosts, with_hosts
 from worldsize.study.command_executor import CommandExecutor
 from worldsize.study.folder_lock import hold_folder
@@ -31,7 +37,7 @@ from worldsize.study.ledger import Ledger
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
-from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
+from worldsize.study.plan import PlannedCell, left_out, make_plan, sharing_cores, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts, Shrink, is_shrunk
 from worldsize.study.resuming import (
@@ -79,6 +85,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         findings = probe(settings, cluster)
         anew = other_code(out, findings.user_code, resume=resume)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
+        settings, smaller = with_fitting_batch(settings, findings, sharing_cores(settings, findings, cluster))
         plan = make_plan(settings, findings, cluster.cores, cluster)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         used_s = 0.0 if anew else check_resumed(out, settings, plan)
@@ -86,7 +93,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         before, session = open_study(out, settings, plan, findings, command, cluster, anew=anew, used_s=used_s)
         if replay is not None:
             write_replay(out, replay)
-        note(out, no_hosts)
+        note(out, [*no_hosts, *smaller])
         todo = [] if settings.sweep else _cells_to_run(out, settings, plan, command, cluster, further=used_s > 0)
         with tracked(settings.log, out, session, listener, keep=partial(note, out)) as everyone:
             if settings.sweep:
