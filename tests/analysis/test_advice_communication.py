@@ -1,5 +1,6 @@
 """What exposed communication is due to: each cause with a link and messages made for it, and its neighbours."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from advised import (
     study,
 )
 from worldsize.analysis.advice import Advice
+from worldsize.analysis.advice.rule import Seen
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.results.files import cell_folder
 
 EXPOSED = exchanging(exposed=0.2, hidden_s=0.02)
 """Of 500 ms, 100 are exposed and 20 more are hidden."""
@@ -230,3 +233,50 @@ def test_nothing_is_said_of_a_little_and_of_what_may_be_little(tmp_path: Path, m
 def test_one_block_has_no_interval_and_no_cause(tmp_path: Path) -> None:
     cell = exchanging(exposed=0.5, blocks=1)
     assert not set(codes(exchange(tmp_path, Messages(), link(1e-5, 1e8), cell=cell))) & CAUSES
+
+
+class TestOtherThanGradients:
+    """What travels are weights, once in a period, or shards: no bucket and no other strategy sends less of them."""
+
+    SENT = Messages(payload_bytes=3 * 10**6, transfer_s=0.06)
+
+    @pytest.mark.parametrize("strategy", ["local-sgd", "diloco"])
+    @pytest.mark.parametrize("bytes_per_s", [1.1e8, 1e9], ids=["the link is full", "it is not"])
+    def test_ranks_that_meet_now_and_then_are_to_meet_less_often(
+        self, tmp_path: Path, strategy: str, bytes_per_s: float
+    ) -> None:
+        cell = exchanging(strategy, exposed=0.2)
+        analysis = exchange(tmp_path, self.SENT, link(1e-5, bytes_per_s), cell=cell, sync_every=8)
+        (code,) = set(codes(analysis)) & CAUSES
+        advice = found(analysis, code)
+        assert advice is not None
+        assert "--sync-every 16" in advice.next_step
+        assert advice.command is not None
+        assert "--sync-every 16" in advice.command
+        assert "ddp" not in advice.command
+        assert found(analysis, "overlap-incomplete") is None
+
+    @pytest.mark.parametrize("count", [1, 2, 20])
+    @pytest.mark.parametrize("bytes_per_s", [1.1e8, 1e9], ids=["the link is full", "it is not"])
+    def test_shards_are_in_no_buckets(self, tmp_path: Path, count: int, bytes_per_s: float) -> None:
+        cell = exchanging("fsdp", exposed=0.2, hidden_s=0.02)
+        sent = Messages(count=count, payload_bytes=6 * 10**6 // count, transfer_s=0.06)
+        analysis = exchange(tmp_path, sent, link(1e-3, bytes_per_s), cell=cell)
+        (code,) = set(codes(analysis)) & CAUSES
+        advice = found(analysis, code)
+        assert advice is not None
+        assert "bucket" not in advice.next_step + (advice.command or "")
+        assert found(analysis, "overlap-incomplete") is None
+
+    def test_bytes_are_per_step_also_where_few_steps_send(self, tmp_path: Path) -> None:
+        cell = exchanging("local-sgd", blocks=8, block_steps=4, warmup_steps=0)
+
+        def every_fourth(folder: Path) -> None:
+            for path in cell_folder(folder, cell.id).glob("rank?.spans.jsonl"):
+                lines = path.read_text().splitlines(keepends=True)
+                path.write_text("".join(line for line in lines if json.loads(line)["step"] % 4 == 0))
+
+        analysis = exchange(tmp_path, self.SENT, every_fourth, cell=cell)
+        seen = Seen(analysis)
+        assert seen.gradient_sync(seen.several[0]).bytes == pytest.approx(2 * 3 * 10**6 / 4)
+        assert seen.gradient_sync(seen.several[0]).messages == pytest.approx(2 / 4)

@@ -9,7 +9,7 @@ from worldsize.analysis import recurring
 from worldsize.analysis.compare.sides import snapshot
 from worldsize.analysis.headline import cell_name
 from worldsize.analysis.predict.answer import answer
-from worldsize.analysis.recurring import LongSteps, recurring_warning
+from worldsize.analysis.recurring import LongSteps, is_its_own, recurring_warning
 from worldsize.analysis.replay import wanted
 from worldsize.analysis.study import analyse
 from worldsize.config import PredictSettings
@@ -99,3 +99,4 @@ def test_a_period_of_the_strategy_is_no_fault(
     (cell,) = analyse(run).cells
     assert cell.summary is not None
     assert bool(list(recurring_warning(run.cells[cell.id], cell.summary))) is told
+    assert is_its_own(run.cells[cell.id], seen) is not told, "nor is it advised against (long_steps.py)"

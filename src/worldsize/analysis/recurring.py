@@ -116,7 +116,7 @@ def _distance(slow: pl.DataFrame) -> int | None:
     return usual if usual > 1 and np.mean(distances % usual == 0) >= REGULAR else None
 
 
-def _is_its_own(cell: Cell, found: LongSteps) -> bool:
+def is_its_own(cell: Cell, found: LongSteps) -> bool:
     """Whether the long steps are those in which a strategy with a period communicates: that is how it works."""
     record = cell.record
     name = traits_of(record.strategy, record.own_traits).period
@@ -128,7 +128,7 @@ def _is_its_own(cell: Cell, found: LongSteps) -> bool:
 def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecord]:
     """Where elapsed time ÷ steps is more than 5 % above the median step: what the long steps are made of."""
     found = long_steps(cell, summary)
-    if found is None or _is_its_own(cell, found):
+    if found is None or is_its_own(cell, found):
         return
     message = (
         f"{summary.timed_steps:,} steps took {number_text(1e3 * found.mean_s)} ms on average, the median one "

@@ -38,6 +38,7 @@ def advice(code: str, command: str | None = BOTH) -> Advice:
 def test_a_strategy_that_overlaps(tmp_path: Path) -> None:
     """Buckets of 6 and 4 MB, ready at half and at the end of backward: 30 of 100 ms are hidden."""
     found = with_forecast(advice("overlap-incomplete"), seen(tmp_path, (1.0, 1.0, 0.5, 0.5, 0.5)))
+    assert found is not None
     assert found.gain is not None
     assert found.gain.forecast is not None
     assert "times with bucketed" in found.gain.text
@@ -61,13 +62,26 @@ def test_a_strategy_that_overlaps(tmp_path: Path) -> None:
     ],
 )
 def test_it_is_of_what_the_command_runs(tmp_path: Path, command: str | None, forecast: str) -> None:
-    gain = with_forecast(advice("root-bound", command), seen(tmp_path, (1.0, 1.0, 0.5, 0.5, 0.5))).gain
+    found = with_forecast(advice("root-bound", command), seen(tmp_path, (1.0, 1.0, 0.5, 0.5, 0.5)))
+    assert found is not None
+    gain = found.gain
     assert gain is not None
     assert forecast in gain.text
     assert (gain.forecast is not None) is bool(forecast)
 
 
-@pytest.mark.parametrize(("code", "ready"), [("bandwidth-bound", (1.0, 0.5)), ("overlap-incomplete", (1.0,))])
-def test_none_where_nothing_is_proposed_or_won(tmp_path: Path, code: str, ready: tuple[float, ...]) -> None:
-    given = advice(code)
-    assert with_forecast(given, seen(tmp_path, ready)) == given
+def test_none_where_nothing_is_proposed(tmp_path: Path) -> None:
+    given = advice("bandwidth-bound")
+    assert with_forecast(given, seen(tmp_path, (1.0, 0.5))) == given
+
+
+def test_what_is_forecast_to_gain_nothing_is_not_advised(tmp_path: Path) -> None:
+    """All gradients are ready when backward ends: no bucket of them can travel beside it."""
+    known = seen(tmp_path, (1.0,))
+    assert with_forecast(advice("overlap-incomplete"), known) is None
+    other = with_forecast(advice("communication-bound"), known)
+    assert other is not None
+    assert other.next_step.startswith("Double the local batch (b = 64,")
+    assert other.command is not None
+    assert "--strategies single,all-reduce " in other.command
+    assert "--bucket-mb" not in other.command

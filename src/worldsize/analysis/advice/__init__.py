@@ -68,7 +68,8 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
         return ()
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
-    ranked = [beside_one_worker(with_forecast(each, seen), seen) for each in ordered]
+    told = [found for each in ordered if (found := with_forecast(each, seen)) is not None]
+    ranked = [beside_one_worker(each, seen) for each in told]
     ranked = [beside_more_samples(each, ordered) for each in ranked]
     if not seen.trains:  # no command of ours changes what was only metered, but a script can be timed for longer
         kept = bool(seen.settings.script)

@@ -16,7 +16,7 @@ from worldsize.analysis.advice.finding import (
     time_of,
 )
 from worldsize.analysis.advice.gains import STEP, notable, without
-from worldsize.analysis.advice.gradient_sync import GradientSync, Limit
+from worldsize.analysis.advice.gradient_sync import NEAR_PEAK, GradientSync, Limit
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.commands import comm_command, focused, train_command, value_text
@@ -64,7 +64,7 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
         assert sync.used is not None
         assert sync.reference is not None
         size = megabytes(sync.bytes)
-        next_step, command = _larger_messages(seen, sync.cell)
+        next_step, command = larger_messages(seen, sync.cell)
         yield on_sync(
             sync,
             Diagnosis(
@@ -152,10 +152,12 @@ def _unexplained(seen: Seen, sync: GradientSync) -> Diagnosis:
             command=comm_command(seen.settings, cell.world_size),
         )
     next_step, command = _look_or_change(seen, cell)
+    may_fill_it = sync.used.value >= NEAR_PEAK
     return Diagnosis(
         code="communication-bound",
-        how=f"but its messages use only {share(sync.used)} of the {reference}",
-        cause=_not_full(sync),
+        how=f"{'and' if may_fill_it else 'but'} its messages use {'' if may_fill_it else 'only '}{share(sync.used)} "
+        f"of the {reference}",
+        cause="Whether they fill the link is not known well enough." if may_fill_it else _not_full(sync),
         next_step=next_step,
         command=command,
     )
@@ -163,12 +165,14 @@ def _unexplained(seen: Seen, sync: GradientSync) -> Diagnosis:
 
 def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """What to try where it is not known why the link is not full."""
+    if cell.traits.period:
+        return _less_often(seen, cell)
     if not cell.traits.overlaps:
         return "Use a strategy that synchronises during backward.", _with_overlap(seen, cell)
     if not seen.trains:
         return "Give DistributedDataParallel another bucket_cap_mb in the script, and time it again.", None
-    if seen.gradient_sync(cell).messages < ONE_MORE:
-        return _larger_messages(seen, cell)  # all gradients are one message: no other buckets make it larger
+    if not cell.traits.buckets or seen.gradient_sync(cell).messages < ONE_MORE:
+        return larger_messages(seen, cell)  # all gradients are one message: no other buckets make it larger
     if seen.settings.bucket_mb == "auto":
         return "Its buckets are planned already, and no flag changes more: give each worker's host more cores.", None
     return "Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")
@@ -239,8 +243,10 @@ def _evidence(sync: GradientSync) -> Iterator[Evidence]:
         yield rate_of_link(str(sync.reference).capitalize(), sync.reference.bytes_per_s)
 
 
-def _larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
+def larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """A step with more samples needs no more bytes."""
+    if cell.traits.period:
+        return _less_often(seen, cell)
     batch, whole = 2 * cell.batch_size, 2 * cell.global_batch
     samples = seen.analysis.record.train_samples
     if samples is not None and whole > samples:
@@ -254,7 +260,20 @@ def _larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     )
 
 
+def _less_often(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
+    """Ranks that meet once in a period send no less by another way of sending."""
+    name = cell.traits.period
+    period = 2 * int(getattr(seen.settings, name))
+    return (
+        f"Exchange half as often (--{name.replace('_', '-')} {period}); accuracies after whole epochs show what that "
+        "does to the training.",
+        focused(seen.settings, cell, **{name: period}),
+    )
+
+
 def _fewer_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
+    if cell.traits.period or cell.traits.travels == "shards":  # these are no gradients that buckets could hold
+        return larger_messages(seen, cell)
     if not cell.traits.buckets:
         return (
             f"Send the gradients in buckets, with {' or '.join(BUCKETED)}.",

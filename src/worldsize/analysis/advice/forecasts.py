@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
+from worldsize.analysis.advice.communication import larger_messages
 from worldsize.analysis.advice.finding import Advice
 from worldsize.analysis.advice.rule import Seen
 from worldsize.analysis.cells import CellAnalysis
@@ -28,8 +29,11 @@ def model_of(analysis: StudyAnalysis) -> Model:
     return Model(analysis)
 
 
-def with_forecast(advice: Advice, seen: Seen) -> Advice:
-    """The same advice; where it proposes what can be predicted, with the best of it beside its bound."""
+def with_forecast(advice: Advice, seen: Seen) -> Advice | None:
+    """The same advice; where it proposes what can be predicted, with the best of it beside its bound.
+
+    Where that is no faster another next step takes its place, or nothing does.
+    """
     cell = next((cell for cell in seen.several if cell.id == advice.cell_id), None)
     if advice.code not in PROPOSING or advice.gain is None or cell is None or not seen.trains:
         return advice
@@ -44,9 +48,17 @@ def with_forecast(advice: Advice, seen: Seen) -> Advice:
     target, best = min(found, key=lambda each: each[1].step_s)
     ratio = faster(now, best)
     if ratio.value < WORTH_TELLING:
-        return advice
+        return _taken_back(advice, cell, seen)
     text = f"a forecast of {estimate_text(ratio)} times with {_name(target)}; {advice.gain.text}"
     return replace(advice, gain=replace(advice.gain, text=text, forecast=ratio))
+
+
+def _taken_back(advice: Advice, cell: CellAnalysis, seen: Seen) -> Advice | None:
+    """What is left where nothing that was proposed is forecast to be faster: the finding, and larger messages."""
+    if advice.code == "overlap-incomplete":
+        return None
+    next_step, command = larger_messages(seen, cell)
+    return replace(advice, next_step=next_step, command=command)
 
 
 def _proposed(cell: CellAnalysis, command: str | None) -> Iterator[Target]:

@@ -7,7 +7,7 @@ import polars as pl
 from worldsize.analysis.activity import thread_times
 from worldsize.analysis.advice.gains import MOSTLY, notable, without
 from worldsize.analysis.advice.peers import OWN, SlowRanks
-from worldsize.analysis.recurring import NOTABLE, LongSteps, is_long, long_steps
+from worldsize.analysis.recurring import NOTABLE, LongSteps, is_its_own, is_long, long_steps
 from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over, steps_of_ranks, timed_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellSummary, Estimate
@@ -35,11 +35,14 @@ class Stall:
 def stall_of(cell: Cell, summary: CellSummary | None) -> Stall | None:
     """The stall of a cell; None without one.
 
-    Not where the long steps wait for data, which loaders give in bursts; nor where other steps do: then loaders, which
-    go on in the long ones, set the pace, and without these the loop would wait for as long as they took.
+    Not where a strategy with a period exchanges in them. Not where they wait for data, which loaders give in bursts;
+    nor where other steps do: then loaders, which go on in the long ones, set the pace, and without these the loop would
+    wait for as long as they took.
     """
     found = long_steps(cell, summary) if summary else None
     if found is None or found.long_s is None or found.part == "data_wait_s" or _paced_by_loaders(found):
+        return None
+    if is_its_own(cell, found):
         return None
     blocks = _blocks(cell, found)
     gain = without(blocks, pl.col("more_s"))

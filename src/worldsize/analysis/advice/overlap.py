@@ -26,6 +26,8 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
         sync = seen.gradient_sync(cell)
         if sync.limit not in ("bandwidth", "unknown") or cell.communication is None or _planned(seen, sync):
             continue  # a root, or latency, is to be left out first, and the transfer is another one then
+        if cell.traits.travels != "gradients":  # what its buckets would carry
+            continue
         if seen.waits_only(cell):  # buckets do not make a slow rank faster
             continue
         gain, reachable = without(sync.blocks, STEP - REACHABLE), per_step(sync.blocks, REACHABLE)
