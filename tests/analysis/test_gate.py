@@ -240,7 +240,7 @@ def test_one_launch_of_a_script_decides_nothing(tmp_path: Path, launches: int, o
     asked = run.study.asked.model_copy(update={"strategies": ("ddp", "all-reduce"), "fail_above": 0.05})
     run.study.settings = asked
     analysis = analyse(run)
-    launched = [replace(cell, launches={key: key[1] % launches for key in cell.blocks}) for cell in analysis.cells]
+    launched = tuple(replace(cell, launches={key: key[1] % launches for key in cell.blocks}) for cell in analysis.cells)
     (found,) = script_gate(replace(analysis, cells=launched))
     assert found.outcome == outcome
     assert ("by one launch" in found.text) == (launches == 1)
