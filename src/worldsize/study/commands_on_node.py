@@ -23,7 +23,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -73,7 +72,10 @@ class CommandsOnNode:
 
     def alive(self, cell: PlannedCell) -> bool:
         """Return whether the command is there, if only stopped."""
-        return self._lost is None and bool(self._ask("alive", cell))
+        try:
+            return bool(self._ask("alive", cell))
+        except CellFailed:  # the program is lost, and all commands with it
+            return False
 
     def finish(self, cell: PlannedCell) -> None:
         """End a command; its files are removed unless they are to be kept."""
@@ -130,7 +132,7 @@ class Orders:
         os.dup2(2, 1)
         self._lines: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._busy = False
-        signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(signal.SIGINT, lambda *_: self._break_off())
         threading.Thread(target=self._hear, daemon=True).start()
 
     def next(self) -> Message:
@@ -147,6 +149,7 @@ class Orders:
         """Do what an order asks for, until it is done or the next one interrupts it, and answer."""
         try:
             self._busy = True
+            self._break_off()  # the next order may be there already
             answer = _answer(executor, order)
             self._busy = False
         except KeyboardInterrupt:
@@ -163,7 +166,8 @@ class Orders:
                 signal.pthread_kill(main, signal.SIGINT)
         os._exit(0)  # the study has gone
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _break_off(self) -> None:
+        """End what is being done where another order waits."""
         if self._busy and not self._lines.empty():
             raise KeyboardInterrupt
 
