@@ -53,6 +53,19 @@ def test_without_world_sizes_all_workers_of_the_nodes(
     assert (wanted.workers, wanted.strategy) == (workers, "STRICT_SPREAD")
 
 
+@pytest.mark.parametrize(
+    ("flags", "nodes"),
+    [({}, 1), ({"arrangement": "packed"}, 1), ({"workers_per_node": 4}, 1), ({"nodes": 2}, 2)],
+)
+def test_the_workers_of_commands_are_on_one_node_unless_nodes_were_given(flags: dict[str, Any], nodes: int) -> None:
+    assert LaunchSettings(launcher="ray", **flags).of_commands.nodes == nodes
+
+
+def test_commands_elsewhere_than_on_ray_or_spread_ones_are_placed_as_was_asked() -> None:
+    assert LaunchSettings(launcher="slurm").of_commands.nodes is None
+    assert LaunchSettings(launcher="ray", arrangement="spread").of_commands.nodes is None
+
+
 def test_nodes_that_cannot_take_all_workers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"2 node\(s\) with 1 worker\(s\) each were asked for, and a world size of 4"):
         Wanted.by(LaunchSettings(launcher="ray", nodes=2, workers_per_node=1), 4, gpus=False)

@@ -57,7 +57,7 @@ def run_and_show(
 
         submit_and_follow(launch, out, largest, resume=resume, as_json=as_json)
         return
-    with cluster_for(launch, largest) as cluster, Display() as display:
+    with cluster_for(launch.of_commands if settings.script else launch, largest) as cluster, Display() as display:
         try:
             run = run_experiment(settings, out, resume=resume, listener=display, cluster=cluster, began_s=BEGAN_S)
         except RunError as error:  # stopped by the user, or a sweep that cannot go on

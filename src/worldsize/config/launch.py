@@ -59,6 +59,12 @@ class LaunchSettings(Settings):
     """Ray: placement, workers packed on few nodes or spread over many."""
 
     @property
+    def of_commands(self) -> Self:
+        """The same for commands: on Ray all workers are on one node, unless it was said that they are on several."""
+        said = self.nodes or self.arrangement == "spread"
+        return self if self.launcher != "ray" or said else self.model_copy(update={"nodes": 1})
+
+    @property
     def workers(self) -> int:
         """All workers of the nodes that are asked for, or one where none are.
 

@@ -1,9 +1,9 @@
 """Where jobs run: this machine, or several nodes that a cluster's scheduler has given."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
-from worldsize.errors import UsageError
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import LocalJob
 from worldsize.launch.warm import WARM, ServerLostError, ask
@@ -11,19 +11,23 @@ from worldsize.measure.cores import Cores, usable_cores
 from worldsize.measure.machine import allowed_cores
 
 
-class Running(Protocol):
+class Talking(Protocol):
+    """Something that was started, here or on a node: it is told what to do, and replies."""
+
+    def send(self, turn: dict[str, Any]) -> None:
+        """Say what comes next: to the workers of a job their next turn."""
+
+    def receive(self, idle: Callable[[], None] | None = None) -> list[Any]:
+        """Wait for the replies, of a job those of all ranks; call `idle` meanwhile. Raises JobFailed where it ended."""
+
+    def close(self) -> None:
+        """End it: nothing of it runs when this returns."""
+
+
+class Running(Talking, Protocol):
     """A job that was started."""
 
     job: Job
-
-    def send(self, turn: dict[str, Any]) -> None:
-        """Give the workers their next turn."""
-
-    def receive(self, idle: Callable[[], None] | None = None) -> list[Any]:
-        """Wait for the replies of all ranks; call `idle` meanwhile. Raises JobFailed if the job ended instead."""
-
-    def close(self) -> None:
-        """End the job: nothing of it runs when this returns."""
 
 
 class Cluster(Protocol):
@@ -37,6 +41,10 @@ class Cluster(Protocol):
     def cores(self) -> Cores:
         """The cores of one node that its workers may use."""
 
+    @property
+    def here(self) -> bool:
+        """Whether what it starts on its first node is on this machine, and below this process, which can watch it."""
+
     def share_out(self, processes: int) -> tuple[Node, ...]:
         """The nodes that so many processes take, and how many each; empty where one is enough."""
 
@@ -49,11 +57,18 @@ class Cluster(Protocol):
     def prefix(self, node: Node) -> tuple[str, ...]:
         """Return the words before a command that run it on a node. Raises UsageError where there are none."""
 
+    def program(self, module: str, argument: str, folder: Path) -> Talking | None:
+        """Run a module as a program on the first node, which uses a folder; None where that node is this machine.
+
+        Raises UsageError where the node does not see the folder, WorkerError where it is lost.
+        """
+
 
 class ThisMachine:
     """One node, which is here."""
 
     nodes: tuple[Node, ...] = ()
+    here = True
 
     @property
     def cores(self) -> Cores:
@@ -69,8 +84,12 @@ class ThisMachine:
         return LocalJob(job)
 
     def prefix(self, node: Node) -> tuple[str, ...]:
-        """Refuse: nothing of this machine is elsewhere."""
-        raise elsewhere()
+        """None are needed: a command starts here."""
+        return ()
+
+    def program(self, module: str, argument: str, folder: Path) -> Talking | None:
+        """None is needed: this process is there."""
+        return None
 
     def ask(self, module: str, question: str) -> tuple[int, str]:
         """Ask a process of its own; what it says besides goes where our errors do."""
@@ -78,14 +97,6 @@ class ThisMachine:
             return ask(WARM.get(), f"{module}:main", question)
         except ServerLostError:  # a new one, once: what the question itself ends would end that as well
             return ask(WARM.get(), f"{module}:main", question)
-
-
-def elsewhere() -> UsageError:
-    """Return what is said where a person's command cannot be started on other nodes."""
-    return UsageError(
-        "a script was given, and nodes on which no command can be started\n"
-        "Leave --launcher out to run it on this machine, or give --launcher slurm."
-    )
 
 
 def share_out(nodes: Sequence[Node], processes: int, *, evenly: bool = False) -> tuple[Node, ...]:

@@ -188,8 +188,8 @@ def _check_nodes(settings: StudySettings, cluster: Cluster, sizes: Sequence[int]
     """Raise UsageError for commands that cannot be started where their workers are to be."""
     typed = next((text for text in settings.script if script_of(text).typed), None)
     spread = cluster.share_out(max(sizes)) if cluster.nodes else ()
-    if cluster.nodes:
-        cluster.prefix(cluster.nodes[0])
+    if spread:
+        cluster.prefix(spread[0])
     if typed is not None and (spread or settings.hosts):
         raise UsageError(
             f"{typed!r} was given, and several hosts; a launcher's command is run on one\n"

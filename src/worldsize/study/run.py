@@ -1,5 +1,6 @@
 """Run a study from its settings to its run folder, or go on with one that was stopped."""
 
+import json
 import os
 import sys
 import time
@@ -22,6 +23,7 @@ from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.results.replay import Replay, write_replay
+from worldsize.study import commands_on_node
 from worldsize.study.budget import (
     check_budget,
     over_budget,
@@ -31,6 +33,8 @@ from worldsize.study.budget import (
 )
 from worldsize.study.comm import NO_LINKS, check_hosts, with_hosts
 from worldsize.study.command_executor import CommandExecutor
+from worldsize.study.commands_on_node import CommandsOnNode
+from worldsize.study.executor import Executor
 from worldsize.study.folder_lock import hold_folder
 from worldsize.study.job_executor import JobExecutor
 from worldsize.study.ledger import Ledger
@@ -99,7 +103,8 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
             if settings.sweep:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
             else:
-                ledger, until = Ledger(out, session, before, watch=Watch()), until_s(settings, began_s, used_s)
+                watch = Watch() if cluster.here else None
+                ledger, until = Ledger(out, session, before, watch=watch), until_s(settings, began_s, used_s)
                 schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, until)
                 run_to_its_end(schedule, findings)
                 note(out, over_budget(settings, schedule.pace))
@@ -146,19 +151,9 @@ def _schedule(
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
 
 
-def _executor(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> JobExecutor | CommandExecutor:
+def _executor(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> Executor:
     if settings.script:
-        return CommandExecutor(
-            ledger.run,
-            ledger.session,
-            hang_timeout_s=settings.hang_timeout_s,
-            one_at_a_time=settings.one_at_a_time,
-            in_place=settings.in_place,
-            hosts=settings.emulated,
-            cluster=cluster,
-            noted=lambda warning: note(ledger.run, [warning]),
-            ended_by_itself=ledger.ended_by_itself,
-        )
+        return _executor_of_commands(settings, ledger, cluster)
     return JobExecutor(
         ledger.run,
         ledger.session,
@@ -167,6 +162,31 @@ def _executor(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> JobE
         cluster,
         hang_timeout_s=settings.hang_timeout_s,
         ran_again=ledger.ran_again,
+    )
+
+
+def _executor_of_commands(settings: StudySettings, ledger: Ledger, cluster: Cluster) -> Executor:
+    """Commands of this process, or of a program on the first node where that is another machine."""
+
+    def noted(warning: WarningRecord) -> None:
+        note(ledger.run, [warning])
+
+    run = ledger.run.absolute()
+    shared = {name: getattr(settings, name) for name in ("hang_timeout_s", "one_at_a_time", "in_place")}
+    there = json.dumps({"run": str(run), "session": ledger.session, **shared})
+    program = cluster.program(commands_on_node.__name__, there, run)
+    if program is not None:
+        return CommandsOnNode(program, noted=noted, ended_by_itself=ledger.ended_by_itself)
+    return CommandExecutor(
+        ledger.run,
+        ledger.session,
+        hang_timeout_s=settings.hang_timeout_s,
+        one_at_a_time=settings.one_at_a_time,
+        in_place=settings.in_place,
+        hosts=settings.emulated,
+        cluster=cluster,
+        noted=noted,
+        ended_by_itself=ledger.ended_by_itself,
     )
 
 

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,9 @@ import ray
 from ray.exceptions import RayError
 
 from worldsize.config import LaunchSettings
-from worldsize.errors import UsageError
+from worldsize.errors import UsageError, WorkerError
 from worldsize.launch import cluster
-from worldsize.launch.cluster import Running
+from worldsize.launch.cluster import Running, Talking
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import JobFailed
 from worldsize.launch.ray.connection import connected, first_line
@@ -33,45 +33,48 @@ from worldsize.results.records import ErrorRecord
 _numbers = itertools.count()
 HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP_", "TORCH_", "WORLDSIZE_")
 """Beginnings of the variables that the workers get from the command: on other launchers they inherit its own."""
-HANDED_ON_TOO = ("PYTHONPATH",)
+HANDED_ON_TOO = ("PATH", "PYTHONPATH")
 SEATED_WITHIN_S = 60.0
 """How long the processes on the nodes may take to start: they import what they need from a file system of others."""
 LEFT_WITHIN_S = 5.0
 """How long Ray may take to end them."""
 
 
-class RayAgent:
-    """One node's part of a job (an Agent of launch/spread.py), or a job that runs on this node alone."""
+class RayProcess:
+    """A process on a node, which the actor there has started."""
 
-    def __init__(self, seat: Any, node: Node, job: Job, number: int = 0) -> None:
-        """`number` is which of the job's nodes this is. Raises JobFailed if the node is lost."""
-        self.job = job
-        self._seat, self._node = seat, node
+    def __init__(self, seat: "Taken", start: str, *what: Any) -> None:
+        """`start` is the method of the actor that starts it, with `what`. Raises JobFailed if the node is lost."""
+        self._seat, self._node = seat.actor, seat.node
         self._name = next(_numbers)
-        self._wait_for(seat.start.remote(self._name, job.model_dump_json(), number))
+        self._asked: Any = None
+        self._wait_for(getattr(self._seat, start).remote(self._name, *what))
 
     def send(self, turn: dict[str, Any]) -> None:
-        """Give the agent a line; one that has ended says so on `receive`."""
+        """Give the process a line; one that has ended says so on `receive`."""
         self._seat.send.remote(self._name, turn)
 
     def receive(self, idle: Callable[[], None] | None = None) -> list[Any]:
-        """Wait for the agent's next replies; call `idle` meanwhile. Raises JobFailed when it has ended."""
-        heard = self._wait_for(self._seat.receive.remote(self._name), idle)
+        """Wait for its next replies; call `idle` meanwhile. Raises JobFailed when it has ended."""
+        # What was asked for before an interruption brings the next reply; asked twice, that one would be lost.
+        self._asked = self._asked or self._seat.receive.remote(self._name)
+        heard = self._wait_for(self._asked, idle)
+        self._asked = None
         if isinstance(heard, dict):
             raise JobFailed(ErrorRecord.model_validate(heard))
         replies: list[Any] = heard
         return replies
 
     def hang_up(self) -> None:
-        """Tell the agent to end, without waiting for it."""
+        """Tell the process to end, without waiting for it."""
         self._seat.hang_up.remote(self._name)
 
     def kill(self) -> None:
-        """End the agent whatever it is doing."""
+        """End the process whatever it is doing."""
         self._seat.kill.remote(self._name)
 
     def close(self) -> None:
-        """End the agent: nothing of it runs when this returns, or its node is lost."""
+        """End the process: nothing of it runs when this returns, or its node is lost."""
         try:
             self._wait_for(self._seat.close.remote(self._name))
         except JobFailed:
@@ -85,6 +88,15 @@ class RayAgent:
         except RayError as error:
             message = f"node {self._node.name} ({self._node.address}) was lost: {first_line(error)}"
             raise JobFailed(ErrorRecord(kind="WorkerError", message=message)) from None
+
+
+class RayAgent(RayProcess):
+    """One node's part of a job (an Agent of launch/spread.py), or a job that runs on this node alone."""
+
+    def __init__(self, seat: "Taken", job: Job, number: int = 0) -> None:
+        """`number` is which of the job's nodes this is. Raises JobFailed if the node is lost."""
+        self.job = job
+        super().__init__(seat, "start", job.model_dump_json(), number)
 
 
 @contextmanager
@@ -115,12 +127,16 @@ class Taken:
     node: Node
     actor: Any
     cores: Cores
+    variables: dict[str, str]
+    """Those that its actor has got."""
     sees_the_run: bool = field(default=False)
     """Whether the folder of a job was seen from there."""
 
 
 class RayCluster:
     """The nodes on which Ray has placed the bundles."""
+
+    here = False
 
     def __init__(self, seats: dict[str, Taken], *, evenly: bool) -> None:
         """`evenly`: whether a world smaller than the largest is spread, too."""
@@ -145,19 +161,27 @@ class RayCluster:
         return cluster.share_out(self.nodes, processes, evenly=self._evenly)
 
     def prefix(self, node: Node) -> tuple[str, ...]:
-        """Refuse: Ray starts functions of Python, and a command would be no process of this machine."""
-        raise cluster.elsewhere()
+        """Refuse: a command runs on the first node alone, by `program`."""
+        raise UsageError(
+            f"a command was given, and workers on {len(self._seats)} nodes: on Ray a command runs on one node\n"
+            "Give --nodes 1, or leave --nodes and --arrangement out."
+        )
+
+    def program(self, module: str, argument: str, folder: Path) -> Talking:
+        """Run a module on the first node, with the variables of this process, and the GPUs of the bundles."""
+        _check_seen(folder, [self._first])
+        try:
+            return RayProcess(self._first, "run", module, argument, {**os.environ, **self._first.variables})
+        except JobFailed as failed:
+            raise WorkerError(failed.error.message) from None
 
     def start(self, job: Job) -> Running:
         """Start a job. Raises JobFailed, and UsageError if a node does not see its folder."""
         seats = [self._seats[node.name] for node in job.nodes] or [self._first]
-        for seat in seats:
-            if not seat.sees_the_run:
-                _check_shared(job.folder, seat)
-                seat.sees_the_run = True
+        _check_seen(job.folder, seats)
         if not job.spread:
-            return RayAgent(seats[0].actor, seats[0].node, job)
-        return SpreadJob(job, lambda job, number: RayAgent(seats[number].actor, seats[number].node, job, number))
+            return RayAgent(seats[0], job)
+        return SpreadJob(job, lambda job, number: RayAgent(seats[number], job, number))
 
     def ask(self, module: str, question: str) -> tuple[int, str]:
         """Run a module on the first node; what it says besides its answer is passed on."""
@@ -171,11 +195,12 @@ def _take_seat(place: Place, wanted: Wanted) -> Taken:
     variables = {
         name: value for name, value in os.environ.items() if name.startswith(HANDED_ON) or name in HANDED_ON_TOO
     }
-    entered = actor.enter.remote(str(Path.cwd()), variables | gpus_of(place, wanted))
+    variables |= gpus_of(place, wanted)
+    entered = actor.enter.remote(str(Path.cwd()), variables)
     cores: dict[str, Any] | None = _answer(place.node, entered, SEATED_WITHIN_S)
     if cores is None:
         raise _not_shared(place.node, Path.cwd())
-    taken = Taken(place.node, actor, Cores(**cores))
+    taken = Taken(place.node, actor, Cores(**cores), variables)
     if os.access(Path.cwd(), os.W_OK):  # files that the user names are looked for here
         _check_shared(Path.cwd(), taken)
     return taken
@@ -200,6 +225,14 @@ def _answer(node: Node, asked: Any, patience_s: float | None = None) -> Any:
             f"node {node.name} ({node.address}) of the Ray cluster cannot run workers: {first_line(error)}\n"
             f"Each node needs the same worldsize, torch and Python as here ({sys.executable})."
         ) from None
+
+
+def _check_seen(folder: Path, seats: Iterable[Taken]) -> None:
+    """Raise UsageError unless the nodes see the folder of the run, each of which is asked once."""
+    for seat in seats:
+        if not seat.sees_the_run:
+            _check_shared(folder, seat)
+            seat.sees_the_run = True
 
 
 def _check_shared(folder: Path, seat: Taken) -> None:

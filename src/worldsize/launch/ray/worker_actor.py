@@ -1,6 +1,7 @@
-"""What sits on a node of a Ray cluster for the length of a study: an actor that starts this node's agents.
+"""What sits on a node of a Ray cluster for the length of a study: an actor that starts this node's processes.
 
-Ray ends it with the command that made it, however that one ended; the agents end with it, see parent_death.py.
+These are the agents of its jobs, and the program that runs a person's commands. Ray ends the actor with the command
+that made it, however that one ended; what it has started ends with it, see parent_death.py.
 """
 
 import asyncio
@@ -9,11 +10,13 @@ import dataclasses
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from worldsize.launch.job import Job
 from worldsize.launch.local import GRACE_S, LAST_GASP_S, JobFailed, LocalJob
+from worldsize.launch.ray.program import LocalProgram
 from worldsize.launch.warm import WARM, ask
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
@@ -23,17 +26,33 @@ RAYS_OWN = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV")
 """Variables that Ray sets in its workers, besides RAY_…: ours would compute in one thread, or wait for a debugger."""
 
 Heard = list[Any] | dict[str, Any]
-"""Replies of all ranks, or the record of an error."""
+"""Replies, of a job those of all ranks; or the record of an error."""
+
+
+class Local(Protocol):
+    """A process that is started here: an agent (LocalJob) or a program."""
+
+    def send(self, turn: dict[str, Any]) -> None:
+        """Give it a line."""
+
+    def receive(self) -> list[Any]:
+        """Wait for its next replies. Raises JobFailed when it has ended."""
+
+    def hang_up(self) -> None:
+        """Tell it to end."""
+
+    def kill(self) -> None:
+        """End it whatever it is doing."""
 
 
 class WorkerActor:
-    """An asynchronous actor: while one call waits for replies, another ends the job.
+    """An asynchronous actor: while one call waits for replies, another ends what was to give them.
 
     What goes to and fro is made of numbers, texts, lists and dicts.
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[int, _Followed] = {}
+        self._started: dict[int, _Followed] = {}
         _be_no_helper_of_ray()
 
     async def enter(self, folder: str, variables: dict[str, str]) -> dict[str, Any] | None:
@@ -61,32 +80,39 @@ class WorkerActor:
         """Start the agent of one of a job's nodes, which is called by this number from now on."""
         wanted = Job.model_validate_json(job)
         WARM.get(wanted.environment)  # begun here: it ends with the thread that starts it, and this one stays
-        self._jobs[number] = followed = _Followed(wanted, node)
+        await self._follow(number, lambda: LocalJob(wanted, node))
+
+    async def run(self, number: int, module: str, argument: str, variables: dict[str, str]) -> None:
+        """Run a module as a program with these variables, which is called by this number from now on."""
+        await self._follow(number, lambda: LocalProgram(module, argument, variables))
+
+    async def _follow(self, number: int, start: Callable[[], Local]) -> None:
+        self._started[number] = followed = _Followed(start)
         await followed.started
 
     async def send(self, number: int, turn: dict[str, Any]) -> None:
-        """Give an agent a line."""
-        if local := self._jobs[number].local:
+        """Give a process a line."""
+        if local := self._started[number].local:
             local.send(turn)
 
     async def receive(self, number: int) -> Heard:
-        """Wait for an agent's next replies, or for its end."""
-        return await self._jobs[number].heard.get()
+        """Wait for a process' next replies, or for its end."""
+        return await self._started[number].heard.get()
 
     async def hang_up(self, number: int) -> None:
-        """Tell an agent to end."""
-        if local := self._jobs[number].local:
+        """Tell a process to end."""
+        if local := self._started[number].local:
             local.hang_up()
 
     async def kill(self, number: int) -> None:
-        """End an agent whatever it is doing."""
-        if local := self._jobs[number].local:
+        """End a process whatever it is doing."""
+        if local := self._started[number].local:
             local.kill()
 
     async def close(self, number: int) -> None:
-        """End an agent: nothing of it runs when this returns."""
+        """End a process: nothing of it runs when this returns."""
         await self.hang_up(number)
-        thread = self._jobs[number].thread
+        thread = self._started[number].thread
         await asyncio.to_thread(thread.join, GRACE_S)
         if thread.is_alive():
             await self.kill(number)
@@ -94,12 +120,12 @@ class WorkerActor:
 
 
 class _Followed:
-    """An agent, and the thread that started it, which must live as long as the agent (parent_death.py)."""
+    """A process, and the thread that started it, which must live as long as the process (parent_death.py)."""
 
-    def __init__(self, job: Job, node: int) -> None:
-        self._job, self._node = job, node
+    def __init__(self, start: Callable[[], Local]) -> None:
+        self._start = start
         self._loop = asyncio.get_running_loop()
-        self.local: LocalJob | None = None
+        self.local: Local | None = None
         self.started: asyncio.Future[None] = self._loop.create_future()
         self.heard: asyncio.Queue[Heard] = asyncio.Queue()
         self.thread = threading.Thread(target=self._follow, daemon=True)
@@ -107,9 +133,9 @@ class _Followed:
 
     def _follow(self) -> None:
         try:
-            self.local = LocalJob(self._job, self._node)
+            self.local = self._start()
         except JobFailed as failed:
-            said = f"the agent cannot be started: {failed.error.message}"
+            said = f"the process cannot be started: {failed.error.message}"
             self._tell(failed.error.model_copy(update={"message": said}))
         self._loop.call_soon_threadsafe(self.started.set_result, None)
         while self.local:
