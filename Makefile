@@ -9,7 +9,7 @@ COMPILED := $(VENV)/.compiled
 .PHONY: help study test test-all lint docs bench bench-all gpu-check clean
 
 help:
-	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, six ways to synchronise'
+	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, DataParallel and DDP'
 	@echo 'make test       the tests (ARGS="-k parity" passes arguments on to pytest)'
 	@echo 'make test-all   the slow ones as well: more of the same kinds, before a release'
 	@echo 'make lint       ruff, mypy --strict, the import rules, no conflict markers'
