@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from common import keep, say
-from worldsize.analysis.decision import Workers, decision
+from worldsize.analysis.decision import decision
 from worldsize.analysis.headline import headline
+from worldsize.analysis.pays import Workers
 from worldsize.analysis.study import analyse
 from worldsize.errors import WorldsizeError
 from worldsize.results.folder import load_run
@@ -150,12 +151,17 @@ def _read_clock(script: Path, cells: Iterable[str], into: Comparison) -> None:
 
 
 def _clocked_once(script: Path, cell: str) -> float:
+    threads = {"OMP_NUM_THREADS": "1"} if cell == "1" else {}  # of two processes torchrun sets it itself
+    return clocked(LAUNCHERS[cell], script, cadence=CADENCES[script.stem], **threads)
+
+
+def clocked(launcher: Iterable[str], script: Path, *arguments: str, cadence: int = 1, **variables: str) -> float:
+    """Milliseconds per step of a script by the wall clock, started in its folder as a person would start it."""
     file = script.with_name("clock.json")
     file.unlink(missing_ok=True)
-    settings = {"CLOCK_S": str(CLOCK_S), "CLOCK_CADENCE": str(CADENCES[script.stem]), "CLOCK_FILE": str(file)}
-    threads = {"OMP_NUM_THREADS": "1"} if cell == "1" else {}  # of two processes torchrun sets it itself
-    command = [*LAUNCHERS[cell], str(HERE / "step_clock.py"), script.name]
-    environment = _environment() | settings | threads
+    settings = {"CLOCK_S": str(CLOCK_S), "CLOCK_CADENCE": str(cadence), "CLOCK_FILE": str(file)}
+    command = [*launcher, str(HERE / "step_clock.py"), script.name, *arguments]
+    environment = shell_environment() | settings | variables
     done = subprocess.run(
         command, cwd=script.parent, env=environment, check=False, capture_output=True, text=True, errors="replace"
     )
@@ -170,7 +176,13 @@ def studied(script: Path, out: Path, budget_s: float) -> dict[str, float]:
     command = [sys.executable, "-m", "worldsize", "study", "--world-sizes", "1,2"]
     command += ["--budget", f"{budget_s:g}s", "--out", str(out), script.name]
     done = subprocess.run(
-        command, cwd=script.parent, env=_environment(), check=False, capture_output=True, text=True, errors="replace"
+        command,
+        cwd=script.parent,
+        env=shell_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        errors="replace",
     )
     if done.returncode:
         raise RuntimeError(f"the study of {script.name} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -195,7 +207,7 @@ def said_of(out: Path) -> Said | None:
     return Said(answer.workers, found.scaling.speedup.estimate.low, found.scaling.speedup.estimate.high)
 
 
-def _environment() -> dict[str, str]:
+def shell_environment() -> dict[str, str]:
     """That of a shell in which this Python's `python` and `torchrun` are found."""
     bare = {name: value for name, value in os.environ.items() if name not in OF_SHELL}
     return bare | {"PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))}

@@ -42,6 +42,7 @@ LONG = (
     "compare_aa",
     "script_gate",
     "clock",
+    "clock_models",
     "accuracy",
     "soak",
     "kills",
