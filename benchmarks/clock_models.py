@@ -23,7 +23,7 @@ BATCHES = {"convolutions": 32, "large_layers": 16, "resnet18": 8}
 """Models of plain_models.py → local batch b."""
 OURS = ("resnet18",)
 """Those that a study builds itself."""
-BUDGET_S, STUDIES = 90.0, 3
+BUDGET_S, STUDIES = 60.0, 3
 CELLS = ("python, b", "python, 2·b", "torchrun 2, b")
 
 
@@ -79,7 +79,15 @@ def _compared(folder: Path, name: str, batch: int) -> ModelComparison:
         out = folder / f"{name}-{number}"
         model = name if name in OURS else f"plain_models.py:{name}"
         command = [sys.executable, "-m", "worldsize", "study", "--model", model, "--world-sizes", "1,2"]
-        command += ["--data", "synthetic:3x32x32:10:4000", "--strategies", "single,ddp", "--batch-sizes"]
+        command += [
+            "--learning-rate",
+            "0.01",
+            "--data",
+            "synthetic:3x32x32:10:4000",
+            "--strategies",
+            "single,ddp",
+            "--batch-sizes",
+        ]
         command += [str(batch), "--budget", f"{BUDGET_S:g}s", "--out", str(out), "--json"]
         done = subprocess.run(command, cwd=folder, env=shell_environment(), check=False, capture_output=True, text=True)
         if done.returncode:

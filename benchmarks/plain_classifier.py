@@ -1,4 +1,4 @@
-"""What a person would write to train one of plain_models.py on pictures in memory: `plain_classifier.py MODEL BATCH`."""
+"""What a person would write to train one of plain_models.py on pictures in memory (arguments: MODEL BATCH)."""
 
 import os
 import sys
