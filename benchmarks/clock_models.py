@@ -78,17 +78,9 @@ def _compared(folder: Path, name: str, batch: int) -> ModelComparison:
     for number in range(STUDIES):
         out = folder / f"{name}-{number}"
         model = name if name in OURS else f"plain_models.py:{name}"
-        command = [sys.executable, "-m", "worldsize", "study", "--model", model, "--world-sizes", "1,2"]
-        command += [
-            "--learning-rate",
-            "0.01",
-            "--data",
-            "synthetic:3x32x32:10:4000",
-            "--strategies",
-            "single,ddp",
-            "--batch-sizes",
-        ]
-        command += [str(batch), "--budget", f"{BUDGET_S:g}s", "--out", str(out), "--json"]
+        command = [sys.executable, "-m", "worldsize", "study", "--model", model, "--learning-rate", "0.01"]
+        command += ["--data", "synthetic:3x32x32:10:4000", "--strategies", "single,ddp", "--world-sizes", "1,2"]
+        command += ["--batch-sizes", str(batch), "--budget", f"{BUDGET_S:g}s", "--out", str(out), "--json"]
         done = subprocess.run(command, cwd=folder, env=shell_environment(), check=False, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the study of {name} ended with {done.returncode}: {done.stderr[-2000:]}")
