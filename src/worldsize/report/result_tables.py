@@ -161,6 +161,8 @@ def _batch(cell: CellAnalysis) -> Entry:
     return Entry(ABSENT if batch is None else str(batch), (batch,))
 
 
+OWN_LOOP = "This is worldsize's own loop, faster than a plain one: for your own loop, study its script (method §6)."
+"""Beside what several workers gain over one with all cores: that is asked by people who have a loop of their own."""
 NOTABLE_SCALE = 0.005
 """From which on a scaled step is seen to differ from what its own steps took."""
 
@@ -197,6 +199,7 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
         notes.append("In brackets: 95 % intervals.")
     if against:
         notes.append("÷ one, all cores: its samples/s; Eff. %: per core, speed-up over one with as many cores, ÷ N.")
+        notes.append(OWN_LOOP)
     if analysis.accumulate > 1:
         notes.append(batch_note(analysis))
     notes += [apart_note(analysis).strip()] if apart_note(analysis) else []

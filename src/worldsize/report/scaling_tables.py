@@ -13,7 +13,7 @@ from worldsize.analysis.numbers import ABSENT, estimate_text, percent_text
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import ColumnOf, estimates, integers, numbers, prose, table_of, texts
-from worldsize.report.result_tables import baseline_id, chosen_note, rows_against_all_cores
+from worldsize.report.result_tables import OWN_LOOP, baseline_id, chosen_note, rows_against_all_cores
 from worldsize.report.tables import Entry, Table
 from worldsize.results.records import Estimate
 
@@ -62,7 +62,7 @@ def machine_table(analysis: StudyAnalysis) -> Table:
         "One worker with all cores, at its best batch: "
         "what this machine does without further workers. The speed-up below is that of workers with a core each, as "
         "several machines or GPUs would bring them. The interval of the fastest allows for its having been picked "
-        "(method §6, §8)."
+        f"(method §6, §8). {OWN_LOOP}"
     )
     rows = rows_against_all_cores(analysis).values()
     return table_of("on-machine", "On this machine", columns, rows, note)
