@@ -1,6 +1,8 @@
 """A budget of time on the command line: kept, and refused where it is too small or cannot be read."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -71,3 +73,30 @@ def test_epochs_have_no_budget(place: Path) -> None:
     done = worldsize("study", *TINY, "--budget", "60s", "--epochs", 1, "--out", "run", cwd=place)
     assert done.returncode == 2
     assert "budget and epochs exclude each other" in done.stderr
+
+
+DEEP = """
+from torch import nn
+
+
+def net(classes):
+    layers = (nn.Conv2d(64, 64, 3, padding=1) for _ in range(40))
+    return nn.Sequential(nn.Conv2d(3, 64, 1), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+"""
+"""9 GFLOP a sample: of 32 samples a step takes seconds on two cores."""
+
+
+@pytest.mark.parametrize("launcher", [(), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")])
+def test_a_batch_that_is_not_given_is_made_often_enough(tmp_path: Path, launcher: tuple[str, ...]) -> None:
+    (tmp_path / "deep.py").write_text(DEEP)
+    what = ("--model", "deep.py:net", "--data", "synthetic:3x32x32:10:200", "--learning-rate", "0.001")
+    grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--budget", "30s", "--out", "run")
+    command = [sys.executable, *launcher, "-m", "worldsize", "study", *what, *grid]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    study = json.loads((tmp_path / "run" / "study.json").read_text())
+    (batch,) = study["settings"]["batch_sizes"]
+    assert batch in (1, 2, 4, 8, 16)
+    (told,) = [each["message"] for each in study["warnings"] if each["code"] == "smaller-batch"]
+    assert told.startswith(f"b = {batch}: with the usual 32 a step would take at least ")
+    assert {f"single-w1-b{batch}", f"ddp-w2-b{batch}"} <= set(study["plan"])
