@@ -91,7 +91,7 @@ def group() -> Iterator[Path]:
 
 def test_a_system_without_room_for_processes(place: Place, group: Path) -> None:
     """The server may start no further process when the pair of workers is to be launched; the one worker goes on."""
-    process = place.start(*TIMED, "--warmup-steps", 1500, **ITS_OWN)
+    process = place.start(*TIMED, "--warmup-steps", 6000, **ITS_OWN)
     wait_for(lambda: bool(place.lines(ALONE)) or process.poll() is not None, "the worker that is alone warms up")
     (group / "cgroup.procs").write_text(str(server_of(process).pid))
     (group / "pids.max").write_text("1")
