@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from commands import LONG_S, processes_of, start, wait_until
+from commands import worldsize as by_itself
 from in_process import worldsize
 from user_scripts import BRIEF, codes, put, run_of, studied, typed
 from worldsize.analysis.parts import with_parts
@@ -345,17 +345,9 @@ def test_nothing_that_is_stopped_outlives_the_command(tmp_path: Path, number: in
 def test_the_gate_between_old_and_new(tmp_path: Path, old_s: float, new_s: float, status: int, told: str) -> None:
     put(tmp_path, f"while True: step({old_s})", "old.py")
     put(tmp_path, f"while True: step({new_s})", "new.py")
-    done: subprocess.CompletedProcess[str] = studied(
-        tmp_path,
-        [typed("old.py"), typed("new.py")],
-        "--fail-above",
-        "5%",
-        "--budget",
-        "30s",
-        "--steps",
-        4000,
-        sizes="1",
-    )
+    scripts = ("--script", typed("old.py"), "--script", typed("new.py"), "--world-sizes", "1")
+    flags = ("--fail-above", "5%", "--budget", "40s", "--block-steps", 4, "--out", "run")
+    done = by_itself("study", *scripts, *flags, cwd=tmp_path)  # a budget counts from the begin of the process
 
     assert done.returncode == status, done.stdout + done.stderr
     assert told in done.stdout
