@@ -37,8 +37,8 @@ def with_fitting_batch(
 ) -> tuple[StudySettings, list[WarningRecord]]:
     """Choose a local batch where none is given and a budget says how long steps may be; the warning says why.
 
-    It is the largest power of two, up to DEFAULT_BATCH_SIZE, of which a step takes at most STEP_S by the machine's
-    matrix rate, which `sharing` workers share. Where flops or rate are unknown nothing is decided.
+    `sharing` workers share the machine's matrix rate. At that rate a step may take STEP_S at most; the batch is the
+    largest power of two that keeps to it, up to DEFAULT_BATCH_SIZE. Without flops or rate nothing is decided.
     """
     flops = findings.model.flops_per_sample if findings.model else None
     rate = findings.matmul_flops_per_s

@@ -88,8 +88,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
     with stoppable(lambda: out), hold_folder(out), WARM.held():
         findings = probe(settings, cluster)
         anew = other_code(out, findings.user_code, resume=resume)
-        settings, no_hosts = _hosts_decided(settings, findings, cluster)
-        settings, smaller = with_fitting_batch(settings, findings, sharing_cores(settings, findings, cluster))
+        settings, decided = _decided(settings, findings, cluster)
         plan = make_plan(settings, findings, cluster.cores, cluster)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         used_s = 0.0 if anew else check_resumed(out, settings, plan)
@@ -97,14 +96,14 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         before, session = open_study(out, settings, plan, findings, command, cluster, anew=anew, used_s=used_s)
         if replay is not None:
             write_replay(out, replay)
-        note(out, [*no_hosts, *smaller])
+        note(out, decided)
         todo = [] if settings.sweep else _cells_to_run(out, settings, plan, command, cluster, further=used_s > 0)
         with tracked(settings.log, out, session, listener, keep=partial(note, out)) as everyone:
             if settings.sweep:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
             else:
-                watch = Watch() if cluster.here else None
-                ledger, until = Ledger(out, session, before, watch=watch), until_s(settings, began_s, used_s)
+                ledger = Ledger(out, session, before, watch=Watch() if cluster.here else None)
+                until = until_s(settings, began_s, used_s)
                 schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, until)
                 run_to_its_end(schedule, findings)
                 note(out, over_budget(settings, schedule.pace))
@@ -236,6 +235,15 @@ def check_folder(out: Path, *, resume: Resume) -> None:
     place = out if out.exists() else next(parent for parent in out.absolute().parents if parent.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():
         raise OutputError(f"cannot write in {place}; give a folder you may write to with --out")
+
+
+def _decided(
+    settings: StudySettings, findings: Findings, cluster: Cluster
+) -> tuple[StudySettings, list[WarningRecord]]:
+    """The same settings with the hosts and the local batch that fit here, where they were left to us; and why."""
+    settings, no_hosts = _hosts_decided(settings, findings, cluster)
+    settings, smaller = with_fitting_batch(settings, findings, sharing_cores(settings, findings, cluster))
+    return settings, [*no_hosts, *smaller]
 
 
 def _hosts_decided(

@@ -228,7 +228,7 @@ def _answer(node: Node, asked: Any, patience_s: float | None = None) -> Any:
 
 
 def _check_seen(folder: Path, seats: Iterable[Taken]) -> None:
-    """Raise UsageError unless the nodes see the folder of the run, each of which is asked once."""
+    """Raise UsageError for a node that does not see the folder of the run. Each node is asked once."""
     for seat in seats:
         if not seat.sees_the_run:
             _check_shared(folder, seat)
