@@ -15,7 +15,6 @@ from torch.utils.data import Dataset
 
 from worldsize.data.forked import PATIENCE_S
 from worldsize.data.per_sample import collated
-from worldsize.data.standing import LoaderProcesses
 from worldsize.errors import DataError
 
 LOADERS = 2
@@ -62,8 +61,8 @@ def hanging() -> Iterator[Hanging]:
     HANGING.left, HANGING.stops = 0, False
 
 
-def load(processes: LoaderProcesses) -> list[int]:
-    batches = collated(Numbers(), [[0, 1], [2, 3], [4, 5], [6, 7]], False, LOADERS, processes)
+def load() -> list[int]:
+    batches = collated(Numbers(), [[0, 1], [2, 3], [4, 5], [6, 7]], False, LOADERS)
     return [label for _, labels in batches for label in labels.tolist()]
 
 
@@ -72,7 +71,7 @@ def test_a_process_that_hangs_as_it_is_forked_is_forked_again(hanging: Hanging, 
     hanging.left = hung
     gc.collect()
     before = psutil.Process().num_fds()
-    assert load(LoaderProcesses()) == list(range(8))
+    assert load() == list(range(8))
     assert hanging.forks == LOADERS + hung
     until_s = time.monotonic() + 10  # the thread behind a queue of DataLoader's closes it, some time after
     while (left := psutil.Process().num_fds()) != before and time.monotonic() < until_s:
@@ -84,7 +83,7 @@ def test_a_process_that_hangs_as_it_is_forked_is_forked_again(hanging: Hanging, 
 def test_one_that_never_begins_is_said_and_not_waited_for(hanging: Hanging) -> None:
     hanging.left = 1000
     with pytest.raises(DataError, match="a process of the loader hung as it began, 5 times in a row"):
-        load(LoaderProcesses())
+        load()
     assert hanging.forks == 5
 
 
@@ -104,7 +103,7 @@ def test_one_that_is_stopped_as_it_begins_is_waited_for(hanging: Hanging) -> Non
 
     thread = threading.Thread(target=let_go)
     thread.start()
-    assert load(LoaderProcesses()) == list(range(8))
+    assert load() == list(range(8))
     thread.join()
     assert len(stopped) == LOADERS
     assert hanging.forks == LOADERS

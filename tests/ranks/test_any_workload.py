@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +72,8 @@ class Sleeper:
         self.naps.append(f"nap {self.steps}")
         return Slept(epoch=self.steps // self.steps_per_epoch, samples=5)
 
-    def awake(self, turn: Turn) -> nullcontext[None]:
-        return nullcontext()
+    def begin_data_anew(self) -> None:
+        pass
 
     @contextmanager
     def rolled_back(self) -> Iterator[None]:

@@ -162,8 +162,8 @@ def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path
 
 
 @pytest.mark.quiet
-def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Path) -> None:
-    """Batches take far longer to make than to train on, and the loader makes them while the cell waits."""
+def test_a_loop_that_waits_for_its_loader_is_timed_with_its_wait(tmp_path: Path) -> None:
+    """Batches take far longer to make than to train on, and were made ahead while everything else began."""
     (tmp_path / "slow.py").write_text(SLOW_DATA)
     settings = tiny_settings(
         tmp_path, data=f"{tmp_path / 'slow.py'}:data", loader="per-sample", loader_workers=1, batch_size=4
@@ -173,16 +173,12 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
     with Recorder(folder, 0, HostClock()) as recorder:
         loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         loop.take(Turn(op="steps", count=1, timed=False))
-        replies = []
-        for block in range(2):
-            time.sleep(0.6)
-            replies.append(loop.take(Turn(op="steps", count=2, warmup=1, block=block)))
-    for stream in (trainer.stream, trainer.spare_stream):
-        stream.close()
+        time.sleep(0.6)
+        replies = [loop.take(Turn(op="steps", count=2, warmup=1, block=block, anew=block == 0)) for block in range(2)]
+    trainer.stream.close()
     del loop, trainer
     gc.collect()  # the loader ends its worker processes
     assert [len(reply.step_s) for reply in replies] == [2, 2]
-    # A pause of this process lets the loader get ahead, as far as the step before was longer: so both count together.
     assert all(sum(reply.step_s) > 0.1 for reply in replies), "a batch takes 80 ms to make"
     cell = Cell(folder, CellRecord.of(settings, id="cell"))
     assert cell.steps["timed"].to_list() == [False, *([False, True, True] * 2)], "one step leads into each block"

@@ -38,11 +38,11 @@ def test_only_cells_of_several_workers_have_a_period() -> None:
 
 
 def test_warming_up_has_the_first_steps_and_a_period_behind_it() -> None:
-    assert warmup_steps(apart(), 0) == FIRST + EVERY + 2
-    assert warmup_steps(planned("ddp", 2, SETTINGS), 0) == 2
+    assert warmup_steps(apart()) == FIRST + EVERY + 2
+    assert warmup_steps(planned("ddp", 2, SETTINGS)) == 2
     none = SETTINGS.model_copy(update={"warmup_steps": 0})
-    assert warmup_steps(planned("ddp", 2, none), 0) == 0
-    assert warmup_steps(apart(none), 0) >= FIRST + EVERY
+    assert warmup_steps(planned("ddp", 2, none)) == 0
+    assert warmup_steps(apart(none)) >= FIRST + EVERY
 
 
 @given(st.floats(1e-4, 10), st.floats(0, 1e4), st.floats(0.1, 100), st.none() | st.integers(1, 60), st.booleans())

@@ -75,7 +75,7 @@ def test_a_cell_is_warmed_up_as_it_was_before(tmp_path: Path) -> None:
     cells.take(cell, Turn(op="steps", count=33, timed=False), ignored)
     cells.take(cell, Turn(op="steps", count=16, warmup=1), ignored)
     again = [turn for launch, turn in cluster.turns if launch == 1]
-    assert [(turn.count, turn.timed) for turn in again] == [(warmup_steps(cell, 0), False), (16, True)]
+    assert [(turn.count, turn.timed) for turn in again] == [(warmup_steps(cell), False), (16, True)]
     assert again[0].count == 20 + 8 + 5
 
 

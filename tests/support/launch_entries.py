@@ -1,8 +1,11 @@
 """Entries of jobs that show how a job behaves: they answer, fail in every way, or hang."""
 
+import fcntl
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -14,7 +17,7 @@ from worldsize.measure.alignment import align
 from worldsize.ranks import host_collectives
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.setup import Rank, group_of, make_further_groups
-from worldsize.ranks.turns import Reply, Turns, run_turns
+from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.strategies import Channel, World, find_strategy
 
 
@@ -191,3 +194,17 @@ def stop_beating(payload: dict[str, Any], turns: Turns) -> None:
         time.sleep(3600)
     beat()
     dist.all_reduce(torch.ones(1))
+
+
+def with_helper(payload: dict[str, Any], turns: Turns) -> None:
+    """Start a process, and in each turn take a file lock that a thread of ours holds for a while after the reply."""
+    helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+
+    def locked(turn: Turn) -> Answer:
+        held = os.open(payload["lock"], os.O_RDWR | os.O_CREAT)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(payload["held_s"], os.close, [held]).start()
+        return Answer(said=turn.count)
+
+    run_turns(turns, Answer(said=helper.pid), locked)
+    helper.kill()

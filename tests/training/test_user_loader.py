@@ -1,11 +1,12 @@
-"""Processes that a user's own loader forks stand still while its cell waits for its turn (method.md §8)."""
+"""What a user's own loader has started stands still while its cell waits for its turn, and ends with it (method.md §8).
 
-import gc
+How long steps then take is tests/truth/test_waiting_loaders.py.
+"""
+
 import multiprocessing
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
@@ -35,7 +36,7 @@ class Mine:
         return nn.Linear(4, 1)
 
     def batches(self, rank, world_size, local_batch):
-        yield from DataLoader(torch.ones(400, 4), local_batch, num_workers=2)
+        yield from DataLoader(torch.ones(SAMPLES, 4), local_batch, num_workers=2, multiprocessing_context="METHOD")
 
     def loss(self, model, batch):
         return model(batch).square().mean()
@@ -64,79 +65,56 @@ class Mine:
     def loss(self, model, batch):
         return model(batch).square().mean()
 """
+ONE = ("--strategies", "single", "--world-sizes", "1", "--batch-sizes", "4", "--threads-per-worker", "1")
 
 
-def states() -> list[str]:
-    """Of the processes that this one has started."""
-    return [child.status() for child in psutil.Process().children()]
+def source(folder: Path, method: str = "fork", samples: int = 400) -> str:
+    (folder / "mine.py").write_text(SOURCE.replace("METHOD", method).replace("SAMPLES", str(samples)))
+    return f"{folder / 'mine.py'}:Mine"
 
 
-def stopped_soon(count: int) -> bool:
-    """Whether so many stand still: one that waits for a core stops when it has one."""
-    until = time.monotonic() + 20
-    while states().count(psutil.STATUS_STOPPED) != count and time.monotonic() < until:
-        time.sleep(0.01)
-    return states().count(psutil.STATUS_STOPPED) == count
+def trainer_of(workload: str) -> Trainer:
+    settings = CellSettings(workload=workload, batch_size=4, strategy="single", world_size=1)
+    timeline = Timeline(HostClock())
+    return Trainer(settings, UserTask(settings), World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
 
 
-def test_they_stand_still_between_turns_and_end_with_the_cell(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(SOURCE)
-    settings = CellSettings(workload=f"{tmp_path / 'mine.py'}:Mine", batch_size=4, strategy="single", world_size=1)
-    timeline, before = Timeline(HostClock()), len(states())
-    trainer = Trainer(settings, UserTask(settings), World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
-    processes = []
-    with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
-        loop = Loop(TrainingWorkload(trainer, None, recorder.folder), recorder, session=0)
-        for synchronise, stopped in ((True, 2), (False, 4), (True, 4)):  # rolled-back steps have a loader of their own
-            loop.take(Turn(op="steps", count=2, synchronise=synchronise))
-            assert stopped_soon(stopped)
-            assert isinstance(trainer.batches, OwnBatches)
-            processes.append(trainer.batches.loader_processes)
-        loop.close()
-    del loop, trainer
-    gc.collect()
-    assert processes == [2, 2, 2]
-    assert len(states()) == before
-
-
-def test_what_its_constructor_has_forked_stands_still_as_well(tmp_path: Path) -> None:
-    """It feeds all batches: those of training, and those of steps that only measure."""
-    (tmp_path / "mine.py").write_text(MADE)
-    settings = CellSettings(workload=f"{tmp_path / 'mine.py'}:Mine", batch_size=4, strategy="single", world_size=1)
-    timeline, before = Timeline(HostClock()), set(multiprocessing.active_children())
-    task = UserTask(settings)
-    trainer = Trainer(settings, task, World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
-    task.stand_still()
-    assert stopped_soon(3)
+def test_steps_that_only_measure_read_on_in_the_data_of_training(tmp_path: Path) -> None:
+    """A second loader beside the first would take its cores."""
+    trainer, before = trainer_of(source(tmp_path)), len(multiprocessing.active_children())
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
         loop = Loop(TrainingWorkload(trainer, None, recorder.folder), recorder, session=0)
         for synchronise in (True, False, True):
-            loop.take(Turn(op="steps", count=8, synchronise=synchronise))
-            assert stopped_soon(3)
+            loop.take(Turn(op="steps", count=2, synchronise=synchronise))
+            assert isinstance(trainer.batches, OwnBatches)
+            assert trainer.batches.loader_processes == before + 2
+        assert trainer.steps == 4
         loop.close()
-    assert stopped_soon(0)
-    assert isinstance(trainer.batches, OwnBatches)
-    assert trainer.batches.loader_processes == 3
-    for process in set(multiprocessing.active_children()) - before:
-        process.terminate()
-        process.join()
+    assert len(multiprocessing.active_children()) == before
 
 
-def test_compiling_reads_a_batch_before_anything_stands_still(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MADE)
-    settings = CellSettings(workload=f"{tmp_path / 'mine.py'}:Mine", batch_size=4, strategy="single", world_size=1)
-    timeline, before = Timeline(HostClock()), set(multiprocessing.active_children())
-    trainer = Trainer(settings, UserTask(settings), World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
+def test_timed_steps_begin_with_a_loader_that_has_made_nothing(tmp_path: Path) -> None:
+    """While everything else began it has made as much as it may; a loop that waits for it would not wait."""
+    trainer = trainer_of(source(tmp_path))
+    with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
+        loop = Loop(TrainingWorkload(trainer, None, recorder.folder), recorder, session=0)
+        loop.take(Turn(op="steps", count=2, timed=False))
+        first = set(multiprocessing.active_children())
+        loop.take(Turn(op="steps", count=2, warmup=1, anew=True))
+        assert first.isdisjoint(multiprocessing.active_children())
+        loop.take(Turn(op="steps", count=2, warmup=1))
+        loop.close()
+    assert trainer.steps == 8
+
+
+def test_compiling_leaves_the_data_of_training_alone(tmp_path: Path) -> None:
+    trainer = trainer_of(source(tmp_path))
     trainer._trial_backward()
-    assert stopped_soon(0)
-    for process in set(multiprocessing.active_children()) - before:
-        process.terminate()
-        process.join()
+    assert not multiprocessing.active_children(), "its loader has ended with it"
 
 
-def test_the_proof_reads_both_loaders(tmp_path: Path) -> None:
-    """Averaged weights are proved in rolled-back steps: their processes are woken in later ones."""
-    (tmp_path / "mine.py").write_text(SOURCE)
+def test_the_proof_reads_a_loader_of_its_own(tmp_path: Path) -> None:
+    source(tmp_path)
     grid = ("--strategies", "local-sgd", "--world-sizes", 2, "--batch-sizes", 4, "--threads-per-worker", 1)
     steps = ("--steps", 16, "--block-steps", 8, "--sync-every", 2, "--sync-warmup-steps", 0, "--hang-timeout", "20s")
     done = worldsize("study", "--workload", "mine.py:Mine", *grid, *steps, "--out", "run", cwd=tmp_path)
@@ -148,20 +126,19 @@ def test_the_proof_reads_both_loaders(tmp_path: Path) -> None:
 
 def test_a_study_makes_whole_bursts_of_them(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MADE)
-    one = ("--strategies", "single", "--world-sizes", 1, "--batch-sizes", 4, "--threads-per-worker", 1)
     fixed = ("--steps", 8, "--block-steps", 4, "--warmup-steps", 1, "--out", "run")
-    done = worldsize("study", "--workload", "mine.py:Mine", *one, *fixed, cwd=tmp_path)
+    done = worldsize("study", "--workload", "mine.py:Mine", *ONE, *fixed, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [cell] = load_run(tmp_path / "run").cells.values()
     first = cell.steps.filter(block=0)["timed"].to_list()
     assert first[-9:] == [False] * 3 + [True] * 6
 
 
-def test_stopped_ones_do_not_outlive_a_killed_command(tmp_path: Path) -> None:
-    """What stands still cannot see that its parent has gone: the kernel ends it."""
-    (tmp_path / "mine.py").write_text(SOURCE.replace("torch.ones(400, 4)", "torch.ones(10**6, 4)"))
-    one = ("--strategies", "single", "--world-sizes", "1", "--batch-sizes", "4", "--budget", "60s", "--out", "run")
-    study = start("study", "--workload", "mine.py:Mine", *one, cwd=tmp_path)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_stopped_ones_do_not_outlive_a_killed_command(tmp_path: Path, method: str) -> None:
+    """What stands still cannot see that its parent has gone: the kernel wakes it."""
+    source(tmp_path, method, 10**6)
+    study = start("study", "--workload", "mine.py:Mine", *ONE, "--budget", "60s", "--out", "run", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "run/cells/single-w1-b4/rank0.jsonl").exists(), study)
     study.kill()
     study.communicate(timeout=LONG_S)

@@ -8,8 +8,11 @@ torch takes for a step beside the planted time, is timed right after each measur
 
 import gc
 import math
+import os
+import signal
 import time
 import warnings
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +41,8 @@ pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]
 
 BATCH, COMPUTE_S, BLOCKS, PAUSE_S = 8, 0.06, 2, 0.4
 REST = 0.05
-"""How far the rest of a step may be from that of a loop of torch alone: on a quiet machine both were 68 ms, 1 to 3 %
-apart. A wait taken for computing makes it 4 to 14 % longer where the loader has 0.8 of the rate, else far more."""
+"""How much longer the rest of a step may be than in a loop of torch alone, which takes 64 or 70 ms by run. A wait taken
+for computing makes it 4 to 14 % longer where the loader has 0.8 of the rate, else far more."""
 PLANTED = """
 import time
 import torch
@@ -145,6 +148,16 @@ class Found(NamedTuple):
         return max(self.rest_s + self.plain_wait_s, interval_s)
 
 
+def stand_still(seconds: float) -> None:
+    """What the agent of a rank does between two turns (launch/workers.py), to all but this process."""
+    children = active_children()
+    for child in children:
+        os.kill(child.pid or 0, signal.SIGSTOP)
+    time.sleep(seconds)
+    for child in children:
+        os.kill(child.pid or 0, signal.SIGCONT)
+
+
 def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> Found:
     """A rank that takes turns with others, whose W processes make a batch per `interval_s`."""
     settings = tiny_settings(
@@ -158,8 +171,8 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> Found:
         times: list[float] = []
         count = math.ceil(8 / workers) * workers  # whole bursts
         for block in range(BLOCKS):
-            time.sleep(PAUSE_S)
-            times += loop.take(Turn(op="steps", count=count, warmup=workers, block=block)).step_s
+            stand_still(PAUSE_S)
+            times += loop.take(Turn(op="steps", count=count, warmup=workers, block=block, anew=block == 0)).step_s
         loop.close()
     del loop, trainer
     gc.collect()
@@ -178,7 +191,7 @@ def test_a_loader_that_waits_for_its_source(
 
     def holds(found: Found) -> None:
         assert found.plain_rest_s >= COMPUTE_S, "no sleep ends early"
-        assert found.rest_s == pytest.approx(found.plain_rest_s, rel=REST)
+        assert COMPUTE_S <= found.rest_s <= (1 + REST) * found.plain_rest_s
         true_s = found.true_s(interval_s)
         assert found.step_s == pytest.approx(true_s, rel=0.05)
         assert found.wait_s == pytest.approx(true_s - found.rest_s, abs=0.05 * true_s)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,11 @@ from typing import Any
 
 from worldsize.commands import processes
 from worldsize.hook.marks import FOLDER_VARIABLE
+from worldsize.launch.stopping import release_locks, send
 
 KEEPER = Path(__file__).with_name("keeper.py")
 SITE = Path(__file__).parent.parent / "hook" / "site"
 """Where Python finds the hook at its start."""
-LOCK_PATIENCE_S = 2.0
-"""How long a process that holds a file lock may take to release it, when its command is to be stopped."""
 START_S = 30.0
 """How long the keeper may take to start a command."""
 
@@ -144,7 +143,7 @@ class Tree:
         """Stop what is known of it at once, `first` before the others; `stop` finds the rest."""
         for process in dict.fromkeys([*first, *self._known]):
             if processes.has_marker(process, self.launch.marker):  # a number may be another process's by now
-                _send(process, signal.SIGSTOP)
+                send(process, signal.SIGSTOP)
 
     def stop(self) -> bool:
         """Stop all its processes; return False where one will not release a file lock.
@@ -154,32 +153,19 @@ class Tree:
         stopped: set[int] = set()
         while new := self._found() - stopped:  # what was found may have forked before it stopped
             for process in new:
-                _send(process, signal.SIGSTOP)
+                send(process, signal.SIGSTOP)
             stopped |= new
         self._known = sorted(stopped)
-        return self._release_locks(stopped)
-
-    def _release_locks(self, ours: Collection[int]) -> bool:
-        until_s = time.monotonic() + LOCK_PATIENCE_S
-        while holding := lock_holders() & set(ours):
-            if time.monotonic() > until_s:
-                return False
-            for process in holding:
-                _send(process, signal.SIGCONT)
-            while holding & lock_holders() and time.monotonic() < until_s:
-                time.sleep(1e-4)
-            for process in holding:
-                _send(process, signal.SIGSTOP)
-        return True
+        return release_locks(stopped.__contains__)
 
     def go_on(self, first: Sequence[int] = ()) -> None:
         """Let all its processes go on, `first` after the others."""
         early = set(first)
         for process in self._known:
             if process not in early:
-                _send(process, signal.SIGCONT)
+                send(process, signal.SIGCONT)
         for process in first:
-            _send(process, signal.SIGCONT)
+            send(process, signal.SIGCONT)
 
     def _found(self) -> set[int]:
         return processes.descendants(self._keeper.pid) | processes.marked(self.launch.marker) - {self._keeper.pid}
@@ -202,18 +188,3 @@ def hooked(environment: dict[str, str], marks: Path) -> dict[str, str]:
     """Return the environment with what lets each Python that starts in it load the hook, which writes to `marks`."""
     python_path = os.pathsep.join([str(SITE), *filter(None, [environment.get("PYTHONPATH")])])
     return {**environment, FOLDER_VARIABLE: str(marks), "PYTHONPATH": python_path}
-
-
-def _send(process: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(process, number)
-
-
-def lock_holders() -> set[int]:
-    """Return the processes that hold a file lock (proc(5), /proc/locks); empty where the system does not tell."""
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return set()
-    words = (line.split() for line in lines)
-    return {int(each[4]) for each in words if len(each) > 4 and each[1] != "->" and each[4].isdecimal()}

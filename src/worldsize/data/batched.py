@@ -58,21 +58,13 @@ class Normalise:
         return rows.view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
-class InProcess:
-    """Batches that are made when they are asked for, so that nothing goes on while a cell waits for its turn."""
-
-    def stand_still(self) -> None:
-        """Do nothing."""
-
-    def go_on(self) -> None:
-        """Do nothing."""
-
-
-class BatchedImages(InProcess):
+class BatchedImages:
     """Training batches of images; about forty times the images/s of the per-sample loader on one core.
 
     The price per image is 5·H·W·C bytes: read as uint8, written as float32 (method.md §12).
     """
+
+    works_ahead = False
 
     def __init__(self, split: ImageArrays, plan: Plan, channels_last: bool) -> None:
         self.split = split
@@ -92,8 +84,10 @@ class BatchedImages(InProcess):
             yield inputs if self.channels_last else inputs.contiguous(), split.labels[samples]
 
 
-class BatchedTensors(InProcess):
+class BatchedTensors:
     """Training batches of a user's pair of tensors: picked, in order, and otherwise as they are."""
+
+    works_ahead = False
 
     def __init__(self, split: TensorPair, plan: Plan, channels_last: bool) -> None:
         self.split = split

@@ -18,6 +18,8 @@ class Batches(Protocol):
 
     steps_per_epoch: int
     """floor(D / B): the last, partial batch is dropped (method.md §1)."""
+    works_ahead: bool
+    """Whether batches are made before they are asked for."""
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Inputs (float32, N×C×H×W) and labels (int64) of each step from `first_step` on, which loads none before it.
@@ -25,12 +27,6 @@ class Batches(Protocol):
         Leaving it early leaves nothing behind.
         """
         ...
-
-    def stand_still(self) -> None:
-        """Make no batch ahead from here on: the cell waits for its turn."""
-
-    def go_on(self) -> None:
-        """Go on from there."""
 
 
 def training_batches(

@@ -8,9 +8,11 @@ waited for its first batch for ever.
 
 import os
 import select
+import sys
 from typing import Any
 
 import psutil
+from torch import multiprocessing
 
 from worldsize.errors import DataError
 
@@ -19,6 +21,18 @@ PATIENCE_S = 0.2
 memory, is not."""
 FORKS = 5
 """How often it is tried."""
+
+
+def forking() -> Any:
+    """Return a context of multiprocessing whose processes are forked and begin; the system's own if it is not Linux.
+
+    Samples from a file that the user named cannot be sent to a process that knows nothing of it.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context()
+    base: Any = type(multiprocessing.get_context("fork"))
+    kind = sure_to_begin(base.Process)
+    return type(base.__name__, (base,), {"Process": kind})()
 
 
 def sure_to_begin(base: type[Any]) -> type[Any]:

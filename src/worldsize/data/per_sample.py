@@ -5,11 +5,11 @@ map-style Dataset, whichever loader was asked for.
 """
 
 import random
-import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing import util
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from worldsize.data.batched import Batch, Normalise
+from worldsize.data.forked import forking
 from worldsize.data.order import Plan, draws, sample_bits
 from worldsize.data.sets import ImageArrays, MapStyle, Split, TensorPair, as_input
-from worldsize.data.standing import LoaderProcesses
 from worldsize.errors import DataError, FactoryError
 from worldsize.factories import raised
 
@@ -47,21 +47,13 @@ class PerSampleLoader:
         self.workers = workers
         self.channels_last = channels_last
         self.steps_per_epoch = plan.steps_per_epoch
-        self.processes = LoaderProcesses()
-
-    def stand_still(self) -> None:
-        """Stop the worker processes where they are."""
-        self.processes.stand_still()
-
-    def go_on(self) -> None:
-        """Let them go on from there."""
-        self.processes.go_on()
+        self.works_ahead = workers > 0
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Batches of this process in the order of the epoch, from a step on; the same for the same (seed, epoch)."""
         samples = one_by_one(self.split, self.plan.seed, epoch)
         indices = (batch.tolist() for batch in self.plan.batches(epoch, first_step))
-        return collated(samples, indices, self.channels_last, self.workers, self.processes)
+        return collated(samples, indices, self.channels_last, self.workers)
 
 
 def one_by_one(split: Split, seed: int, epoch: int) -> Dataset[Any]:
@@ -78,15 +70,11 @@ def collated(
     indices: Iterable[list[int]],
     channels_last: bool,
     workers: int = 0,
-    processes: LoaderProcesses | None = None,
 ) -> Iterator[Batch]:
-    """Load and collate the batches of `indices`; raises FactoryError for what a user's Dataset raises.
-
-    The worker processes, if there are any, are among `processes`.
-    """
-    # Samples from a file that the user named cannot be sent to a process that knows nothing of it.
-    method = "fork" if sys.platform == "linux" else None
-    options = processes.options(method) if workers and processes is not None else {}
+    """Load and collate the batches of `indices`; raises FactoryError for what a user's Dataset raises."""
+    options = {"multiprocessing_context": forking()} if workers else {}
+    if workers:
+        util.get_temp_dir()  # one for all: else each makes its own for its sockets, and leaves it where it is killed
     with warnings.catch_warnings():
         # The rank and its loader share the rank's cores on purpose (method.md §8).
         warnings.filterwarnings("ignore", message=".*worker processes in total")
@@ -113,9 +101,6 @@ def collated(
         traceback.clear_frames(error.__traceback__)
         del batches
         raise FactoryError(message) from None
-    finally:
-        if processes is not None:  # who stands still cannot be asked to end
-            processes.go_on()
 
 
 class ImageSamples(Dataset[tuple[Tensor, int]]):

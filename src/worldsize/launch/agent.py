@@ -6,6 +6,9 @@ Each line of stdin is a turn for the workers; each line of stdout is `{"replies"
 Of a job on several nodes each has an agent. That of the first listens, says where, and has the desk; the first line of
 stdin of the others tells them where that is (spread.py).
 
+Between two turns its workers are stopped whole (workers.py): they take no core from the cell whose turn it is, and what
+lies ready for them lies there unchanged.
+
 torch's elastic agent does the same with new interpreters, or forks while its store's thread runs; workers that are
 forked must be there before any thread is. What it does beyond, restarts and a changing number of nodes, is left to the
 study (study/restarts.py). Started by a warm server (server.py).
@@ -32,6 +35,7 @@ from worldsize.launch.by_hand import SOCKET_VARIABLES, interface_to
 from worldsize.launch.failure import explain, first_cause
 from worldsize.launch.job import Job
 from worldsize.launch.workers import LocalRanks, Workers
+from worldsize.parent_death import end_with_parent
 from worldsize.ranks.store import StoreDesk, listen
 
 LOOPBACK = "127.0.0.1"
@@ -39,6 +43,8 @@ PARTING_S = 1.5
 """How long workers of the first node that have done all their turns may take to leave by themselves: each ends what it
 has started, and takes away its files, such as the sockets of a DataLoader's processes. On the others it is not known
 that they have."""
+LAST = "finish"
+"""What the last turn asks for."""
 LEAVE_S = 10.0
 """How long the first node waits for the others to end: they use its store until then."""
 
@@ -53,6 +59,8 @@ def main(job_file: str, number: str) -> int:
         _say({"failure": explain(error, None).model_dump()})
         return 1
     with workers:
+        signal.signal(signal.SIGTERM, lambda *_: workers.hang_up())
+        end_with_parent(os.getppid(), signal.SIGTERM)  # in order: loader processes would outlive us and the workers
         return _steer(job, node, workers, address)
 
 
@@ -60,7 +68,7 @@ def _steer(job: Job, node: int, workers: Workers, address: str) -> int:
     try:
         store, address, port = _meet(job, node, address)
         workers.send_to(address, port, {name: os.environ[name] for name in SOCKET_VARIABLES if name in os.environ})
-        for work in (_hand_out, _hand_back) if node == 0 else (_wait_for_the_end,):
+        for work in (_hand_out, _hand_back) if node == 0 else (_follow, _wait_for_the_end):
             desk = StoreDesk(address, port, job.processes)
             threading.Thread(target=work, args=(desk, workers), daemon=True).start()
         failed = workers.wait()
@@ -126,15 +134,10 @@ def _hand_out(desk: StoreDesk, workers: Workers) -> None:
     turn: dict[str, Any] = {}
     for number, line in enumerate(sys.stdin, start=1):
         turn = json.loads(line)
+        workers.go_on(number)
         desk.post(number, turn)
-    if turn.get("op") == "finish":
+    if turn.get("op") == LAST:
         time.sleep(PARTING_S)  # at most: when the last of them has left, so does this process
-    workers.hang_up()
-
-
-def _wait_for_the_end(desk: StoreDesk, workers: Workers) -> None:
-    """End the workers when stdin ends."""
-    sys.stdin.read()
     workers.hang_up()
 
 
@@ -144,4 +147,30 @@ def _hand_back(desk: StoreDesk, workers: Workers) -> None:
         replies = desk.collect(number)
         if replies is None:
             return
+        _stop_after(desk, number, workers)
         _say({"replies": replies})
+
+
+def _follow(desk: StoreDesk, workers: Workers) -> None:
+    """Let the workers of another node than the first go on with each turn, and stop them after it."""
+    for number in itertools.count():
+        if number:
+            if desk.turn(number) is None:
+                return
+            workers.go_on(number)
+        if desk.collect(number) is None:
+            return
+        _stop_after(desk, number, workers)
+
+
+def _stop_after(desk: StoreDesk, number: int, workers: Workers) -> None:
+    """Stop the workers after a turn; after the last one they leave by themselves."""
+    turn = desk.turn(number) if number else {}  # before the first they get ready
+    if turn is not None and turn.get("op") != LAST:
+        workers.stop(number)
+
+
+def _wait_for_the_end(desk: StoreDesk, workers: Workers) -> None:
+    """End the workers when stdin ends."""
+    sys.stdin.read()
+    workers.hang_up()

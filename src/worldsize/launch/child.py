@@ -48,6 +48,8 @@ class Call:
     """Where it works; None is where this process does."""
     close: Sequence[int] = ()
     """Descriptors of this process that a forked child must not keep open."""
+    own_session: bool = True
+    """Whether it leads a session of its own; else a process group in the session of this process."""
 
 
 def fork_is_safe() -> bool:
@@ -83,7 +85,8 @@ def _spawn(call: Call) -> int:
         stderr=call.stderr,
         env=environment,
         cwd=call.folder,
-        start_new_session=True,
+        start_new_session=call.own_session,
+        process_group=None if call.own_session else 0,
     )
     started.returncode = 0  # its end is asked for by its process id, as that of a forked one
     return started.pid
@@ -94,7 +97,10 @@ def _be_child(call: Call, parent: int) -> Never:
     status = 1
     try:
         end_with_parent(parent)
-        os.setsid()  # Ctrl-C of a terminal goes to the whole foreground group
+        if call.own_session:
+            os.setsid()  # Ctrl-C of a terminal goes to the whole foreground group
+        else:
+            os.setpgid(0, 0)
         for number in CAUGHT:
             signal.signal(number, signal.SIG_DFL)
         for own, descriptor in enumerate((call.stdin, call.stdout, call.stderr)):

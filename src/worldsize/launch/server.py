@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from setproctitle import getproctitle
@@ -245,6 +246,8 @@ class Server:
                 self._selector.unregister(descriptor)
             os.close(descriptor)
         self._close_stdin(child)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # until it is buried, its session has its number
+        _end_session(child.pid)
         return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
     @staticmethod
@@ -262,6 +265,16 @@ class Server:
             self._bury(client, number)
         for descriptor in {client.reads, client.writes, client.stderr} - {0, 1, 2}:
             os.close(descriptor)
+
+
+def _end_session(leader: int) -> None:
+    """Kill what is left of the session of a child: what a worker has started, where its agent was killed."""
+    if not Path("/proc").is_dir():
+        return
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and int(entry.name) != leader and os.getsid(int(entry.name)) == leader:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _say(client: _Client, message: dict[str, Any]) -> None:

@@ -1,9 +1,15 @@
-"""The workers of one agent: started before the agent has any thread, watched, and ended together."""
+"""The workers of one agent: started before the agent has any thread, stopped between turns, and ended together.
+
+Each leads a process group in the agent's session. So a worker stops and goes on with all that it has started: loader
+processes of any kind, threads of any language. And the kernel lets a stopped group go on, with a SIGHUP, should the
+agent be killed (setpgid(2), exit(3): orphaned process groups): nothing stays behind that nobody can wake.
+"""
 
 import contextlib
 import os
 import selectors
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +19,7 @@ from typing import Self
 
 from worldsize.launch.child import Call, start
 from worldsize.launch.job import Job
+from worldsize.launch.stopping import release_locks
 
 GRACE_S = 30.0
 """How long workers may take to end when they are told to, before they are killed."""
@@ -51,7 +58,10 @@ class Workers:
         self._running: dict[int, int] = {}
         """Rank → process id."""
         self._wake, self._waker = os.pipe()
-        self._threads: set[int] = set()
+        self._turn = 0
+        """The number of the turn that they are at; in the first they get ready."""
+        self._lock = threading.Lock()
+        """Held where signals are sent, and where one is buried: its number may then be another process's."""
         logs = job.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         try:
@@ -74,6 +84,7 @@ class Workers:
                 stdout=outputs[0],
                 stderr=outputs[1],
                 close=[writes, self._wake, self._waker, *self._stdin.values()],
+                own_session=False,
             )
             self._running[rank] = start(call, fork=self.job.start_method == "fork")
             self._stdin[rank] = writes
@@ -114,6 +125,27 @@ class Workers:
             os.close(stdin)
         self._stdin.clear()
 
+    def go_on(self, turn: int) -> None:
+        """Let them go on with a turn, of this number."""
+        with self._lock:
+            self._turn = turn
+            self._send(signal.SIGCONT)
+
+    def stop(self, turn: int) -> None:
+        """Stop them after a turn, with all that they have started; not where they go on with another one already.
+
+        What holds a file lock releases it first.
+        """
+        with self._lock:
+            if turn == self._turn:
+                self._send(signal.SIGSTOP)
+                groups = set(self._running.values())
+                release_locks(lambda process: _group_of(process) in groups)
+
+    def _send(self, number: int) -> None:
+        for process in self._running.values():
+            _signal_group(process, number)
+
     def hang_up(self) -> None:
         """End them from another thread: `wait` returns."""
         self.hung_up = True
@@ -151,22 +183,25 @@ class Workers:
         for stdin in self._stdin.values():
             os.close(stdin)
         self._stdin.clear()
-        for process in self._running.values():
-            _end_group(process, signal.SIGTERM)
+        with self._lock:
+            for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped does not hear the first
+                self._send(number)
         deadline = time.monotonic() + grace_s
         while self._running and time.monotonic() < deadline:
             self._bury_ended()
             time.sleep(0.005)
         for rank, process in list(self._running.items()):
-            _end_group(process, signal.SIGKILL)
+            _signal_group(process, signal.SIGKILL)
             self._bury(rank)
 
     def _bury(self, rank: int) -> int:
-        process = self._running.pop(rank)
+        process = self._running[rank]
         status = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)  # its group has its name until it is buried
         assert status is not None
-        _end_group(process, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        with self._lock:
+            del self._running[rank]
+            _signal_group(process, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
     def _bury_ended(self) -> None:
         for rank, process in list(self._running.items()):
@@ -174,7 +209,14 @@ class Workers:
                 self._bury(rank)
 
 
-def _end_group(process: int, number: int) -> None:
+def _signal_group(process: int, number: int) -> None:
     """Send a signal to a worker and to what it has started, such as the processes of a DataLoader."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process, number)
+
+
+def _group_of(process: int) -> int:
+    """The process group of a process; 0 when it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(process)
+    return 0

@@ -67,7 +67,7 @@ class Loop:
         self._on_device: DeviceMemory | None = None
         self._reference: Reference | None = None
         self._activity = Activity()
-        self._measured_extra = self._begun_extra = False
+        self._measured_extra = False
 
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
@@ -94,8 +94,7 @@ class Loop:
             if self.workload.steps:
                 save(self.workload, checkpoint_folder(self.recorder.folder))
         else:
-            with self.workload.awake(turn):
-                reply = self.workload.other(turn, self._align)
+            reply = self.workload.other(turn, self._align)
         reply.peak_memory_bytes = self._peak_of_training(turn)
         reply.device_memory, reply.peak_reserved_bytes = self._on_device, self._peak_reserved_bytes
         if turn.op in ("steps", "epoch") and self.workload.steps and not self._measured_extra:
@@ -126,6 +125,8 @@ class Loop:
         """Make the steps of a turn; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.workload.timeline.clock.rebase()  # a GPU's events tell milliseconds in single precision (method.md §3)
         begin, made = self._align(), MadeSteps()
+        if turn.anew:
+            self.workload.begin_data_anew()
         if turn.reference_every and self._reference is None:
             world = self.workload.world
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
@@ -144,33 +145,27 @@ class Loop:
         return made
 
     def _make(self, made: MadeSteps, turn: Turn, count: int, begin: Offset) -> None:
-        """The steps themselves. What feeds them works between the first and the last of them, and in nothing else."""
+        """The steps themselves."""
         # Warm-up steps that train are recorded, untimed; those before steps that only measure are not.
         warmup, every = turn.model_copy(update={"timed": False, "observe": turn.trains}), turn.reference_every
-        with self.workload.awake(turn):
-            # The reference computation tells whether something else used the cores (method.md §8). It runs after the
-            # last warm-up step and after the last timed one as well, so that each timed step lies between two of them.
-            for left in reversed(range(self._warmup_steps(turn))):
-                self._step(made, warmup, begin, refer=every > 0 and not left)
-            # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
-            self._activity.begin()
-            for number in range(1, count + 1):
-                last = number == count
-                refer = every > 0 and (last or number % every == 0)
-                self._step(made, turn, begin, held=last and not begin.exact, refer=refer)
-                made.count = number
+        # The reference computation tells whether something else used the cores (method.md §8). It runs after the
+        # last warm-up step and after the last timed one as well, so that each timed step lies between two of them.
+        for left in reversed(range(self._warmup_steps(turn))):
+            self._step(made, warmup, begin, refer=every > 0 and not left)
+        # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
+        self._activity.begin()
+        for number in range(1, count + 1):
+            last = number == count
+            refer = every > 0 and (last or number % every == 0)
+            self._step(made, turn, begin, held=last and not begin.exact, refer=refer)
+            made.count = number
 
     def _warmup_steps(self, turn: Turn) -> int:
         """Steps before those that count.
 
-        The first rolled-back steps need twice the warm-up of a loader that works in bursts: its first burst was made
-        while nothing waited for it. Without instruments DDP is wrapped anew, and rebuilds its buckets in its second
-        step: two.
+        Without instruments DDP is wrapped anew, and rebuilds its buckets in its second step: two.
         """
-        first = not turn.trains and not self._begun_extra
-        self._begun_extra |= first
-        warmup = turn.warmup * (2 if first and turn.warmup > 1 else 1)
-        return warmup if turn.observe or not warmup else max(2, warmup)
+        return turn.warmup if turn.observe or not turn.warmup else max(2, turn.warmup)
 
     def _align(self, earlier: Offset | None = None) -> Offset:
         """What to add to marks to get rank 0's clock: from device to host, and to rank 0's host.

@@ -101,6 +101,14 @@ class StoreDesk:
         """Give all ranks their next turn."""
         self._store.set(turn_key(number), json.dumps(turn))
 
+    def turn(self, number: int) -> dict[str, Any] | None:
+        """Wait for a turn; None once the store is gone because the agent of the first node ended."""
+        try:
+            found: dict[str, Any] = json.loads(self._store.get(turn_key(number)))
+        except (DistNetworkError, DistStoreError):
+            return None
+        return found
+
     def collect(self, number: int) -> list[Any] | None:
         """Wait for the replies of all ranks; None once the store is gone because the agent ended."""
         try:

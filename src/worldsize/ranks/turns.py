@@ -40,6 +40,9 @@ class Turn(Record):
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
     warmup: int = 0
     """Steps before the counted ones that are like these, and not timed: a pause leaves cold caches (method.md §8)."""
+    anew: bool = False
+    """Begin the data anew before the first step, where a loader works ahead: what it has made while everything else
+    began would feed the first timed steps, and a loop that waits for its data would not wait."""
     reference_every: int = 0
     """After how many steps comes the short computation that tells of disturbances (method.md §8); 0: never."""
     first_step: int | None = None
@@ -70,10 +73,6 @@ class Facts(Record):
     """Samples per worker and step, of work that says so only when it runs."""
     traits: TraitsRecord | None = None
     """Of the way in which such work was seen to synchronise."""
-    loader_processes: int = 0
-    """Those of the largest loader of the user's own that has begun, on this rank."""
-    ready_batches: int = 0
-    """Those that this loader has made ahead, on this rank."""
     matmul_flops_per_s: float | None
     """None where an earlier launch has told it."""
     matmul_precision: str | None = None
@@ -104,9 +103,7 @@ class Reply(Record):
     recurring: list[int] = Field(default_factory=list)
     """Periods in steps of what a command does beside training: of evaluations, checkpoints, restarts of loaders."""
     loader_processes: int = 0
-    """Those of the largest loader of the user's own so far, on this rank; what settings ask for is known without it."""
-    ready_batches: int | None = None
-    """Those that this loader has made ahead, on this rank; None after steps that it does not feed."""
+    """Those of loaders of the user's own, on this rank; what settings ask for is known without it."""
     warnings: list[WarningRecord] = Field(default_factory=list)
     """What this rank has seen so far that a reader of its numbers must know."""
     reference_s: list[float | None] = Field(default_factory=list)

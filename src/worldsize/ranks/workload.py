@@ -126,8 +126,8 @@ class Workload(Protocol):
     def step(self, *, synchronise: bool = True) -> StepResult:
         """Do the next step; without `synchronise` gradients stay this rank's own. Does not wait for the device."""
 
-    def awake(self, turn: Turn) -> AbstractContextManager[None]:
-        """What feeds the steps of this turn works within the context, and stands still outside of it."""
+    def begin_data_anew(self) -> None:
+        """Let go of what was made ahead for the next steps, and ask for it again."""
 
     def rolled_back(self) -> AbstractContextManager[None]:
         """Undo on leaving all that steps do within: they only measure."""

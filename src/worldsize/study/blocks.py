@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
-from worldsize.ranks.turns import Facts, Reply
+from worldsize.ranks.turns import Reply
 from worldsize.study.plan import PlannedCell
 
 BLOCK_WARMUP = 1
@@ -26,10 +26,6 @@ MIN_STEPS = 2
 GOOD_STEPS = 4
 """Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
 FEW_ROUNDS = 5
-BURSTS = 5
-"""The fewest bursts of W loaders that use up what lies ready. While its cell stands still, each loader ends the batch
-in its hand. So a turn of two bursts that finds one ready never waits, if a step is longer than half of the time from
-one batch to the next; and it leaves one ready again."""
 MAX_STEPS = 2_000
 BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
@@ -49,7 +45,7 @@ LONGER = 0.5
 """Share of the rounds whose blocks are longer by a step, or by a burst of the loader."""
 UNTIMED = 1.5
 """Length of a turn ÷ that of its timed steps, as a first guess."""
-MAX_STRETCH = 2.0
+MAX_STRETCH = 3.0
 """Steps of a block ÷ what was planned, at most, where that uses a budget up."""
 PROFILED_STEPS, MOST_PROFILED = 3, 16
 """Steps in a trace: enough to see one like the next, and at most. A trace of more is slow to open."""
@@ -80,15 +76,15 @@ def profiled_steps(cell: PlannedCell) -> int:
     return max(PROFILED_STEPS, min(period(cell), MOST_PROFILED))
 
 
-def warmup_steps(cell: PlannedCell, loaders: int) -> int:
-    """Steps before the first block: those that were asked for, and the batches that W `loaders` have made meanwhile.
+def warmup_steps(cell: PlannedCell) -> int:
+    """Steps before the first block: those that were asked for.
 
     First steps that are not like the others come before them, and so does a period: all that happens once in it has
     then happened once before it is timed.
     """
     wanted = cell.settings.warmup_steps
     first = first_steps(cell) + (period(cell) if period(cell) > 1 else 0)
-    return first + max(wanted, loaders, BLOCK_WARMUP) if first or wanted else 0
+    return first + max(wanted, BLOCK_WARMUP) if first or wanted else 0
 
 
 class BlockSizes:
@@ -107,9 +103,6 @@ class BlockSizes:
         self._recurring: dict[str, int] = {}
         """Cell → the period in steps of what its command does beside training."""
         self._loaders: dict[str, int] = {}
-        self._ready: dict[str, int] = {}
-        self._fed_ahead: set[str] = set()
-        """Cells whose loaders keep batches ready however many steps use them up."""
         self.round = 0
         """The number of the next round of blocks."""
 
@@ -140,8 +133,6 @@ class BlockSizes:
     def of(self, cell: PlannedCell, left: int | None = None) -> int:
         """Timed steps in the next block of a cell; at most the `left` ones where some are left of a number."""
         usual = self.whole(cell, self._steps.get(cell.id) or self.settings.block_steps or MIN_STEPS)
-        if self._left_over(cell) and self.settings.block_steps is None:
-            usual = max(usual, self.whole(cell, BURSTS * self.burst(cell)))
         count = usual + self._longer * self._more(cell)[1]
         if left is None or left <= 0 or self.settings.block_steps is not None:
             return count
@@ -157,21 +148,11 @@ class BlockSizes:
         """
         if cell.settings.program is not None:
             return 0
-        burst = self.burst(cell)
-        return burst + self.ready(cell) % burst + self._longer * self._more(cell)[0]
+        return self.burst(cell) + self._longer * self._more(cell)[0]
 
-    def saw_loaders(self, cell: PlannedCell, told: Sequence[Facts | Reply]) -> None:
+    def saw_loaders(self, cell: PlannedCell, told: Sequence[Reply]) -> None:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
         self._loaders[cell.id] = max((self._loaders.get(cell.id, 0), *(each.loader_processes for each in told)))
-        looked = [each.ready_batches for each in told if each.ready_batches is not None]
-        if not looked:  # steps that only measure read other batches
-            return
-        before, ready, burst = self.ready(cell), max(looked), self.burst(cell)
-        self._ready[cell.id] = ready
-        if burst <= before <= ready:
-            self._fed_ahead.add(cell.id)
-        elif not ready:
-            self._fed_ahead.discard(cell.id)
 
     def saw_recurring(self, cell: PlannedCell, periods: Collection[int], step_s: float) -> None:
         """Take the periods (in steps) of what a command does beside training; in a budget blocks are then whole ones.
@@ -185,19 +166,6 @@ class BlockSizes:
             if lcm(whole, every) * step_s <= self._recurring_s:
                 whole = lcm(whole, every)
         self._recurring[cell.id] = whole
-
-    def ready(self, cell: PlannedCell) -> int:
-        """Batches that a loader of the user's own has made ahead, on the rank that has most of them."""
-        return self._ready.get(cell.id, 0)
-
-    def _left_over(self, cell: PlannedCell) -> bool:
-        """Whether a burst or more lies ready that was used up once: a step took longer, and its loaders went on."""
-        return self.ready(cell) >= self.burst(cell) and cell.id not in self._fed_ahead
-
-    def used_up(self, cell: PlannedCell) -> None:
-        """Untimed steps have used up what they could."""
-        if self._left_over(cell):
-            self._fed_ahead.add(cell.id)
 
     def loaders(self, cell: PlannedCell) -> int:
         """Processes W of the largest loader of its ranks; one of the user's own shows only when it runs."""
@@ -289,12 +257,12 @@ class BlockSizes:
 def reference_every(cell: PlannedCell, step_s: float | None, loaders: int) -> int:
     """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
 
-    Not in whole epochs, and what only waits is not disturbed. Loader processes, a strategy or a script of the user's,
-    and more workers than cores may disturb the computation by what the training itself does. `step_s`: None where it
-    is not known.
+    Not in whole epochs, and what only waits is not disturbed. Loader processes, the user's own code, which may have
+    threads, and more workers than cores may disturb it by what the training itself does; and a loader would work ahead
+    in it. `step_s`: None where it is not known.
     """
     own = loaders > 0 or ":" in cell.settings.strategy or cell.placement.oversubscribed
-    own |= cell.settings.program is not None or cell.settings.replay is not None
+    own |= any((cell.settings.program, cell.settings.workload, cell.settings.replay))
     if cell.placement.device != "cpu" or own:
         return 0
     return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))

@@ -21,7 +21,7 @@ from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder
 from worldsize.results.records import ErrorRecord
-from worldsize.study.blocks import loader_processes, warmup_steps
+from worldsize.study.blocks import warmup_steps
 from worldsize.study.executor import CellFailed, WorkersBehind
 from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
@@ -96,10 +96,10 @@ class JobExecutor:
                 raise self._failed(cell, failed) from None
         try:
             self._go_back(cell, turn)
-            loaders = [each.loader_processes for each in self._of(cell).facts]
-            count = warmup_steps(cell, max(loader_processes(cell.settings), *loaders))
+            count = warmup_steps(cell)
             if turn.op == "steps" and count:
                 self._turn(cell, Turn(op="steps", count=count, timed=False), idle)
+                turn = turn.model_copy(update={"anew": True})
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
             raise self._failed(cell, failed) from None

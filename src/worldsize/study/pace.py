@@ -191,8 +191,8 @@ class Pace:
         """
         few = (self.budgeted and cell.id in self._step_s) or self.over_s > 0
         fewest = 1 if cell.placement.processes == 1 else 2
-        few &= self.sizes.burst(cell) == 1 and not first_steps(cell)
-        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(cell, self.sizes.loaders(cell))
+        few &= not first_steps(cell)
+        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(cell)
 
     def runs_bare(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""

@@ -23,7 +23,6 @@ from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell, batches_to_read, in_turn
 from worldsize.study.restarts import Restarts, pieces
-from worldsize.study.warming import warm_up
 
 Ending = Literal["precision", "settled", "cap", "budget", "epochs"]
 
@@ -131,7 +130,6 @@ class Schedule:
             self.listener.starting(cell)
         self.pace.launching()
         facts = self.executor.facts(cell)
-        self.pace.sizes.saw_loaders(cell, facts)
         self.pace.launched()
         self.ledger.started(cell, facts)
         if facts[0].samples is not None:
@@ -142,11 +140,20 @@ class Schedule:
         times: list[float] = []
         if self.steps_protocol and self.pace.warmup_steps(cell):
             self.pace.launching()
-            times = warm_up(cell, self.pace, lambda count: self._take(cell, Turn(op="steps", count=count, timed=False)))
+            times = self._warm_up(cell)
             self.pace.launched()
             self.pace.saw_step(cell, self.pace.sizes.usual_step_s(cell, np.array(times)))
         self.warm.add(cell.id)
         return bool(times)
+
+    def _warm_up(self, cell: PlannedCell) -> list[float]:
+        """The times (s) of a cell's untimed first steps."""
+        times: list[float] = []
+        count = self.pace.warmup_steps(cell)
+        while count or self.pace.still_warming(cell, times):
+            times.extend(self._take(cell, Turn(op="steps", count=count or 1, timed=False)))
+            count = 0
+        return times
 
     def _verify(self, cell: PlannedCell) -> None:
         """The short proof that a cell trains as the reference does; once, and before anything is timed."""
@@ -171,13 +178,11 @@ class Schedule:
     def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
         """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
         left = blocks.steps_left(self.settings, self.samples[cell.id])
-        count, usual_warmup = self.pace.sizes.of(cell, left), self.pace.sizes.lead(cell)
+        count, lead = self.pace.sizes.of(cell, left), self.pace.sizes.lead(cell)
         every = blocks.reference_every(cell, self.pace.step_s(cell), self.pace.sizes.loaders(cell))
-        turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
-        # Without a pause no lead is needed, except for the short computation before the first of several steps.
-        lead = not warm or usual_warmup > blocks.BLOCK_WARMUP or (self.pace.budgeted and every > 1)
+        turn = Turn(op="steps", count=count, warmup=lead, block=block, reference_every=every)
         with self.ledger.watched(cell, block):
-            replies = self._replies(cell, turn.model_copy(update={"warmup": usual_warmup if lead else 0}))
+            replies = self._replies(cell, turn.model_copy(update={"anew": warm}))
         self.ledger.acted(cell, block, replies)
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = {**self.samples[cell.id], key: times}

@@ -5,7 +5,6 @@ One cell at a time does a turn; the others wait on their queues. Replies are exc
 
 import json
 import queue
-import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import torch
 
-from worldsize.data.standing import forked_children, send
 from worldsize.errors import RunError
 from worldsize.launch.failure import explain
 from worldsize.ranks.host_collectives import agree, gather
@@ -22,6 +20,7 @@ from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.records import ErrorRecord
 from worldsize.study.executor import CellFailed
+from worldsize.study.forked_children import ForkedChildren, forks_end_with_this_process
 from worldsize.study.plan import PlannedCell
 from worldsize.training.profile import load_profiler
 from worldsize.training.rank import Assignment, serve
@@ -75,6 +74,7 @@ class ThreadExecutor:
         """Cost of an all-reduce by world size."""
         self.error: ErrorRecord | None = None
         self._members: dict[str, Member] = {}
+        self._children = ForkedChildren()
 
     def alive(self, cell: PlannedCell) -> bool:
         """Whether the cell has been started and has not ended."""
@@ -98,6 +98,7 @@ class ThreadExecutor:
                 member.thread = threading.Thread(target=self._live, args=(cell, assignment, member), daemon=True)
                 member.thread.start()
             member.facts = facts_of(self._receive(cell))
+            self._children.stand_still(cell.id)
         return self._members[cell.id].facts
 
     def _join(self, cell: PlannedCell) -> Member:
@@ -116,8 +117,14 @@ class ThreadExecutor:
         self.facts(cell)
         if turn.op == "profile":
             load_profiler()
+        self._children.go_on(cell.id)
         self._members[cell.id].turns.turns.put(turn)
-        return self._receive(cell, idle)
+        try:
+            replies = self._receive(cell, idle)
+        finally:
+            self._children.stand_still(cell.id)
+        replies[0].warnings += self._children.warnings(cell.id)
+        return replies
 
     def finish(self, cell: PlannedCell) -> None:
         """End the cell's thread."""
@@ -130,7 +137,7 @@ class ThreadExecutor:
 
     def close(self) -> None:
         """Nothing outlives the process; loader processes that stand still could not be asked to end."""
-        send(signal.SIGCONT, forked_children())
+        self._children.close()
 
     def _gathered(self, reply: Any) -> list[Any]:
         return gather(reply, self.rank.processes)
@@ -141,6 +148,7 @@ class ThreadExecutor:
 
     def _live(self, cell: PlannedCell, assignment: Assignment, member: Member) -> None:
         alone = cell.placement.processes == 1
+        forks_end_with_this_process()
         try:
             serve(assignment, member.turns, Rank(0, 1, self.rank.local_rank) if alone else self.rank, self.device)
         except Exception as error:

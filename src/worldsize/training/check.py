@@ -54,8 +54,6 @@ def check(trainer: Trainer, batches: int) -> RankCheck:
         for step, batch in enumerate(_read(trainer, batches)):
             first = batch if step == 0 else first
             found.samples.append(_digests(trainer, step, batch))
-        trainer.batches.stand_still()  # before the loader of rolled-back steps forks its own
-        trainer.spare_batches.go_on()  # processes that feed both
         if trainer.settings.world_size > 1 and first is not None:
             if trainer.strategy.traits.travels != "weights" or trainer.steps == 0:  # later, each rank has its own
                 found.apart = first_apart(trainer.strategy.full_weights(), trainer.world.channel.world_size)

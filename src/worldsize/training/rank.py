@@ -2,8 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import torch
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data
-from worldsize.data.standing import loaders_that_go_on
 from worldsize.measure.activity import queued_by_all_s
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
@@ -36,7 +35,7 @@ from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.replay import ReplayTask
 from worldsize.training.task import Task, task_of
 from worldsize.training.trainer import Trainer
-from worldsize.training.user_task import OwnBatches, UserTask
+from worldsize.training.user_task import OwnBatches
 from worldsize.training.workload import TrainingWorkload
 
 
@@ -118,8 +117,6 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     if saved:  # after everything else that draws from the random generators
         arrange_buckets(trainer)
         restore(workload, checkpoint_folder(place), saved)
-    if isinstance(task, UserTask):
-        task.stand_still()
     with Recorder(place, rank.rank, timeline.clock) as recorder:
         loop = Loop(
             workload,
@@ -128,33 +125,22 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
             launch=assignment.launch,
             first_step=assignment.first_step,
         )
-        with closing(loop), _taking(loop, task, trainer) as take:
-            run_turns(turns, Reply(facts=facts), take)
+        with closing(loop):
+            run_turns(turns, Reply(facts=facts), _taking(loop, task, trainer))
 
 
-@contextmanager
-def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn], Reply]]:
+def _taking(loop: Loop, task: Task, trainer: Trainer) -> Callable[[Turn], Reply]:
     """How a turn is done, with what is to be told beside it."""
-    compiled = trainer.compiled
-    read = [each for each in (trainer.batches, trainer.spare_batches) if isinstance(each, OwnBatches)]
-    with ExitStack() as seen:
-        for each in read:
-            seen.enter_context(each.feeding)
-        ready = read[0].ready if read else None
+    compiled, batches = trainer.compiled, trainer.batches
 
-        def telling(turn: Turn) -> Reply:
-            reply = loop.take(turn)
-            reply.warnings += compiled.warnings() if compiled else []
-            if ready:
-                left_alone = {method for each in read for method in each.left_alone}
-                shared = {name for each in read for name in each.feeding.shared}
-                if turn.trains:
-                    reply.ready_batches = ready.after(turn.count + turn.warmup, timed=turn.timed)
-                reply.loader_processes = max(each.loader_processes for each in read)
-                reply.warnings += [*loaders_that_go_on(left_alone, shared), *ready.warnings()]
-            return reply
+    def telling(turn: Turn) -> Reply:
+        reply = loop.take(turn)
+        reply.warnings += compiled.warnings() if compiled else []
+        if isinstance(batches, OwnBatches):
+            reply.loader_processes = batches.loader_processes
+        return reply
 
-        yield _waiting(loop.take, task) if trainer.settings.replay else telling
+    return _waiting(loop.take, task) if trainer.settings.replay else telling
 
 
 def _waiting(take: Callable[[Turn], Reply], task: Task) -> Callable[[Turn], Reply]:

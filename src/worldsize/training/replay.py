@@ -189,6 +189,7 @@ class _Steps:
     """The drawn steps of one rank; waiting for data and copying come before each."""
 
     steps_per_epoch = None
+    works_ahead = False
 
     def __init__(self, draws: Draws, waits: Waits) -> None:
         self.draws, self.waits = draws, waits
@@ -198,12 +199,6 @@ class _Steps:
             self.waits.go_on()
             self.waits.wait(step.data_s)
             yield step
-
-    def stand_still(self) -> None:
-        """Nothing is made ahead."""
-
-    def go_on(self) -> None:
-        """Likewise."""
 
 
 class ReplayTask:

@@ -31,15 +31,13 @@ class Source(Protocol):
     def steps_per_epoch(self) -> int | None:
         """None where the length of an epoch is unknown."""
 
+    @property
+    def works_ahead(self) -> bool:
+        """Whether batches may be made before they are asked for, by processes or threads."""
+
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batch of each step from `first_step` on; leaving it early leaves nothing behind."""
         ...
-
-    def stand_still(self) -> None:
-        """Make no batch ahead from here on: the cell waits for its turn."""
-
-    def go_on(self) -> None:
-        """Go on from there."""
 
 
 class Task(Protocol):

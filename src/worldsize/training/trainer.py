@@ -101,11 +101,11 @@ class Trainer:
         self.gradients = GradientWatch(self.strategy.hooked_parameters(), timeline)
         self.alone = world.world_size == 1
         self.optimizer = task.optimizer(model)
-        self.batches, self.spare_batches = self._batches(), self._batches()
+        self.batches = self._batches()
         self.seen = SeenOrder()
         self.stream = self._training_stream(0)
-        self.spare_stream = endless(self.spare_batches)
-        """Data of steps that only measure (workload.py)."""
+        self.spare_stream = None if self.batches.works_ahead else endless(self._batches())
+        """Data of steps that only measure (workload.py); None where these read on in the data of training."""
         self.carrier = carrier_for(self.device)
         self.steps = 0
 
@@ -140,7 +140,8 @@ class Trainer:
 
     def go_on_after(self, steps: int) -> None:
         """Count these steps as done: the next one has its number, its learning rate and its data."""
-        self.steps, self.stream = steps, self._training_stream(steps)
+        known = self.batches.steps_per_epoch is not None
+        self.steps, self.stream = steps, self._training_stream(steps if known else 0)
 
     def sizes(self) -> Sizes:
         """What model and local batch take, in bytes."""
@@ -167,8 +168,8 @@ class Trainer:
         return self.compiled.seconds
 
     def _trial_backward(self) -> None:
-        """Forward and backward of a batch that training does not read; no loader stands still before the first turn."""
-        _, batch = next(self.spare_stream)
+        """Forward and backward of a batch that training does not read."""
+        batch = self.task.some_batch(self.samples, self.device)
         for micro in self.micro_batches(on_device(batch, self.device)):
             self.loss(micro)[0].backward()
         self.strategy.synchronise()
@@ -260,9 +261,9 @@ class Trainer:
         a rank whose memory ends before it would keep the others waiting.
         """
         beat()
-        _, batch = next(self.spare_stream)
         try:
-            with self.strategy.no_sync(), self.uncompiled():
+            with self.strategy.no_sync(), self.uncompiled(), kept_random_state(self.device):
+                batch = self.task.some_batch(self.samples, self.device)
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
                 for micro in self.micro_batches(on_device(batch, self.device)):
                     self.task.loss(model, micro)[0].backward()

@@ -3,9 +3,8 @@
 Nothing is converted: token ids stay integers, and a batch is anything that the loss takes.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from multiprocessing import active_children
 from typing import Any
 
 import torch
@@ -13,9 +12,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from worldsize.config import CellSettings
-from worldsize.data.feeding_threads import FeedingThreads
-from worldsize.data.ready import Ready
-from worldsize.data.standing import ForkedLoaders
 from worldsize.errors import FactoryError
 from worldsize.factories import Factory, find_factory, raised
 from worldsize.measure.accelerator import kept_random_state
@@ -35,8 +31,6 @@ class Owned:
         assert settings.workload is not None, "there is a workload"
         self.name = settings.workload
         self.factory: Factory = find_factory(settings.workload, "workload")
-        self.loaders = ForkedLoaders()
-        """What was forked before the first turn; it feeds all batches, also those of steps that only measure."""
         torch.manual_seed(settings.seed)
         self.it: Any = self.factory()
 
@@ -60,16 +54,12 @@ class OwnBatches:
     """The batches of some ranks of the user's class, side by side as one; an iterable that ends is begun anew."""
 
     steps_per_epoch = None
+    works_ahead = True
 
     def __init__(self, owned: Owned, ranks: range, world_size: int, local_batch: int) -> None:
         self.owned, self.ranks = owned, ranks
         self.world_size, self.local_batch = world_size, local_batch
         self._given: dict[int, Any] = {}
-        self._loaders = ForkedLoaders()
-        this = threading.current_thread()
-        self.feeding = FeedingThreads(lambda: this)
-        """Threads that make them; within its context they are seen."""
-        self.ready = Ready(self.feeding)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Any]:
         """Each batch until the iterable of one of the ranks ends.
@@ -78,7 +68,7 @@ class OwnBatches:
         """
         assert first_step == 0, "nothing goes on within an epoch of the user's"
         step = -1
-        for step, batches in enumerate(self._asked(zip(*map(self._iterator, self.ranks), strict=False))):
+        for step, batches in enumerate(zip(*map(self._iterator, self.ranks), strict=False)):
             for batch in batches:
                 check_size(self.owned, batch, self.local_batch, f"batch {step + 1} of epoch {epoch + 1}")
             yield batches[0] if len(batches) == 1 else self._joined(batches)
@@ -87,15 +77,6 @@ class OwnBatches:
                 f"{self.owned.name}: batches() gave none in epoch {epoch + 1}\n"
                 "Return an iterable that can be begun anew, or a new iterator each time it is called."
             )
-
-    def _asked(self, batches: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """These, and while the user's code makes one it is known that it is waited for."""
-        with suppress(StopIteration):
-            while True:
-                with self.feeding.asking():
-                    made = next(batches)
-                yield made
-                self.feeding.stepped()
 
     def _iterator(self, rank: int) -> Iterator[Any]:
         if rank not in self._given:
@@ -131,25 +112,8 @@ class OwnBatches:
 
     @property
     def loader_processes(self) -> int:
-        """Those that make the batches of one rank, or threads; 0 where its own thread makes them. As far as seen."""
-        return -(-max(self._loaders.most, self.owned.loaders.most, self.ready.burst) // len(self.ranks))
-
-    @property
-    def left_alone(self) -> set[str]:
-        """How processes were started that do not stand still."""
-        return self._loaders.left_alone
-
-    def stand_still(self) -> None:
-        """Stop the processes that were forked for them, and hold their threads."""
-        self.feeding.stand_still()
-        self._loaders.stand_still()  # first: what was forked for them meanwhile is theirs
-        self.owned.loaders.stand_still()
-
-    def go_on(self) -> None:
-        """Let them go on from there."""
-        self.owned.loaders.go_on()
-        self._loaders.go_on()
-        self.feeding.go_on()
+        """Those that make the batches of one rank, as far as Python's multiprocessing has started them: so many now."""
+        return -(-len(active_children()) // len(self.ranks))
 
 
 class UserTask:
@@ -161,10 +125,6 @@ class UserTask:
         self.settings = settings
         self.owned = Owned(settings)
         self.sets_rate = not self.owned.has_optimizer
-
-    def stand_still(self) -> None:
-        """Stop what was forked while it was built, until its first turn."""
-        self.owned.loaders.stand_still()
 
     def model(self, seed: int) -> nn.Module:
         """That of the user, drawn from the seed."""

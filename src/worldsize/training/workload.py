@@ -1,6 +1,7 @@
 """Training as a workload: what its turns do that are no steps, and what feeds its steps.
 
-Rolled-back steps measure, and leave weights, optimizer, step count and the order of the data as they were.
+Rolled-back steps measure, and leave weights, optimizer and step count as they were; the order of the data, too, unless
+a loader works ahead: a second one beside it would take its cores.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ class RolledBack:
         for key, value in (*model.items(), *state.items()):
             self._keep(key, value)
         steps, stream = trainer.steps, trainer.stream
-        trainer.stream = trainer.spare_stream
+        trainer.stream = trainer.spare_stream or stream
         try:
             with (
                 kept_random_state(trainer.device),
@@ -149,20 +150,11 @@ class TrainingWorkload:
         """Train on the next batch."""
         return self.trainer.step(synchronise=synchronise)
 
-    @contextmanager
-    def awake(self, turn: Turn) -> Iterator[None]:
-        """The loader of these steps works; rolled-back ones have one of their own, and the proof reads both."""
-        training, spare = self.trainer.batches, self.trainer.spare_batches
-        awake = [spare] if not turn.trains or turn.op in ("fit", "profile") else [training]
-        if turn.op == "verify":  # check.py has stopped what was forked for the first; the rest is of the other
-            awake = [spare, training]
-        for each in awake:
-            each.go_on()
-        try:
-            yield
-        finally:
-            for each in awake:
-                each.stand_still()
+    def begin_data_anew(self) -> None:
+        """End the loader of training, where it works ahead, and begin another one at the same place."""
+        if self.trainer.batches.works_ahead:
+            self.trainer.stream.close()
+            self.trainer.go_on_after(self.steps)
 
     @contextmanager
     def uninstrumented(self) -> Iterator[None]:
@@ -209,7 +201,6 @@ class TrainingWorkload:
 
     def close(self) -> None:
         """End the processes of the loaders."""
-        for batches in (self.trainer.batches, self.trainer.spare_batches):
-            batches.go_on()  # who stands still cannot be asked to end
         for stream in (self.trainer.stream, self.trainer.spare_stream):
-            stream.close()
+            if stream is not None:
+                stream.close()
