@@ -22,8 +22,8 @@ UNPICKLE = {
     *("send_object_list", "recv_object_list", "monitored_barrier", "read_pickle"),
 }
 """Functions of torch.distributed, and of others, that unpickle what arrives."""
-HARMLESS = {"multiprocessing.util", "multiprocessing.queues"}
-"""Folders and finalizers, and the class whose `get` is watched in loops of the user's own (data/hand_over.py makes no
+HARMLESS = {"multiprocessing.active_children", "multiprocessing.util", "multiprocessing.queues"}
+"""Processes, folders and finalizers, and the class whose `get` is watched in loops of the user's own (the hook makes no
 queue); what else of multiprocessing takes something in unpickles it."""
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "_pickle", "multiprocessing"}
 

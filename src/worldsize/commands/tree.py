@@ -156,7 +156,7 @@ class Tree:
                 send(process, signal.SIGSTOP)
             stopped |= new
         self._known = sorted(stopped)
-        return release_locks(stopped.__contains__)
+        return not release_locks(stopped.__contains__)
 
     def go_on(self, first: Sequence[int] = ()) -> None:
         """Let all its processes go on, `first` after the others."""

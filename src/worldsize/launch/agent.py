@@ -59,8 +59,6 @@ def main(job_file: str, number: str) -> int:
         _say({"failure": explain(error, None).model_dump()})
         return 1
     with workers:
-        signal.signal(signal.SIGTERM, lambda *_: workers.hang_up())
-        end_with_parent(os.getppid(), signal.SIGTERM)  # in order: loader processes would outlive us and the workers
         return _steer(job, node, workers, address)
 
 
@@ -71,6 +69,9 @@ def _steer(job: Job, node: int, workers: Workers, address: str) -> int:
         for work in (_hand_out, _hand_back) if node == 0 else (_follow, _wait_for_the_end):
             desk = StoreDesk(address, port, job.processes)
             threading.Thread(target=work, args=(desk, workers), daemon=True).start()
+        # In order, should the parent end: what the workers have started would outlive us all.
+        signal.signal(signal.SIGTERM, lambda *_: workers.hang_up())
+        end_with_parent(os.getppid(), signal.SIGTERM)
         failed = workers.wait()
         _leave_together(store, job, node, patience_s=0.0 if failed else LEAVE_S)
     except (WorldsizeError, OSError, DistError) as error:  # the first node's agent may have gone
@@ -142,12 +143,16 @@ def _hand_out(desk: StoreDesk, workers: Workers) -> None:
 
 
 def _hand_back(desk: StoreDesk, workers: Workers) -> None:
-    """Carry the replies to stdout, turn by turn; a thread of its own, because it waits for the workers."""
+    """Carry the replies to stdout, turn by turn, once all workers are stopped; a thread, because it waits for them."""
     for number in itertools.count():
         replies = desk.collect(number)
         if replies is None:
             return
-        _stop_after(desk, number, workers)
+        desk.tell_over(number, 0)
+        last = _stop_after(desk, number, workers)
+        others = () if last else range(1, workers.ranks.nodes)
+        if not all(desk.wait_over(number, node) for node in others):
+            return
         _say({"replies": replies})
 
 
@@ -158,16 +163,19 @@ def _follow(desk: StoreDesk, workers: Workers) -> None:
             if desk.turn(number) is None:
                 return
             workers.go_on(number)
-        if desk.collect(number) is None:
+        if not desk.wait_over(number, 0):
             return
         _stop_after(desk, number, workers)
+        desk.tell_over(number, workers.ranks.node)
 
 
-def _stop_after(desk: StoreDesk, number: int, workers: Workers) -> None:
-    """Stop the workers after a turn; after the last one they leave by themselves."""
+def _stop_after(desk: StoreDesk, number: int, workers: Workers) -> bool:
+    """Stop the workers after a turn; whether it was the last, after which they leave by themselves."""
     turn = desk.turn(number) if number else {}  # before the first they get ready
-    if turn is not None and turn.get("op") != LAST:
+    last = turn is None or turn.get("op") == LAST
+    if not last:
         workers.stop(number)
+    return last
 
 
 def _wait_for_the_end(desk: StoreDesk, workers: Workers) -> None:

@@ -40,6 +40,8 @@ def quick_environment() -> dict[str, str]:
         # numpy would start threads when it is loaded, and a process that forks must have none; torch does the work.
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
+        # It counts the time for which a worker is stopped between turns.
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(365 * 24 * 3600),
     }
     if not set_by_user():
         wanted[TUNABLES] = NO_CACHE

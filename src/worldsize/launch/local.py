@@ -19,7 +19,7 @@ from worldsize.results.records import ErrorRecord
 GRACE_S = 10.0
 """How long an agent may take to end its workers before it is killed."""
 HUNG_GRACE_S = 2.0
-"""The same where a rank hangs; one that is stopped does not hear it."""
+"""The same where a rank hangs."""
 LAST_GASP_S = 1.0
 """How long the kernel may take to end the workers of a killed agent; it does so behind our back."""
 

@@ -20,6 +20,7 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -269,12 +270,20 @@ class Server:
 
 def _end_session(leader: int) -> None:
     """Kill what is left of the session of a child: what a worker has started, where its agent was killed."""
-    if not Path("/proc").is_dir():
-        return
-    for entry in os.scandir("/proc"):
+    known: set[int] = set()
+    while new := {process for process in _session(leader) if process != leader} - known:  # one may have forked
+        known |= new
+        for process in new:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _session(leader: int) -> Iterator[int]:
+    """The processes of a session; none where the system does not tell."""
+    for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
         with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and int(entry.name) != leader and os.getsid(int(entry.name)) == leader:
-                os.kill(int(entry.name), signal.SIGKILL)
+            if entry.name.isdecimal() and os.getsid(int(entry.name)) == leader:
+                yield int(entry.name)
 
 
 def _say(client: _Client, message: dict[str, Any]) -> None:

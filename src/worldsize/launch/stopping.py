@@ -11,22 +11,22 @@ LOCK_PATIENCE_S = 2.0
 """How long a process that holds a file lock may take to release it, when it is to be stopped."""
 
 
-def release_locks(is_ours: Callable[[int], bool]) -> bool:
+def release_locks(is_ours: Callable[[int], bool]) -> set[int]:
     """Let those of the stopped processes that are ours go on until they hold no file lock, then stop them again.
 
-    Returns False where one will not release its lock.
+    Returns those that will not release their lock.
     """
     until_s = time.monotonic() + LOCK_PATIENCE_S
     while holding := {process for process in lock_holders() if is_ours(process)}:
         if time.monotonic() > until_s:
-            return False
+            return holding
         for process in holding:
             send(process, signal.SIGCONT)
         while holding & lock_holders() and time.monotonic() < until_s:
             time.sleep(1e-4)
         for process in holding:
             send(process, signal.SIGSTOP)
-    return True
+    return set()
 
 
 def lock_holders() -> set[int]:

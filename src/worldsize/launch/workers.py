@@ -60,6 +60,8 @@ class Workers:
         self._wake, self._waker = os.pipe()
         self._turn = 0
         """The number of the turn that they are at; in the first they get ready."""
+        self._keep_locks: set[int] = set()
+        """Processes that hold a file lock for good, as of a database that stays open: they are not waited for again."""
         self._lock = threading.Lock()
         """Held where signals are sent, and where one is buried: its number may then be another process's."""
         logs = job.folder / "logs"
@@ -139,8 +141,8 @@ class Workers:
         with self._lock:
             if turn == self._turn:
                 self._send(signal.SIGSTOP)
-                groups = set(self._running.values())
-                release_locks(lambda process: _group_of(process) in groups)
+                groups, keep = set(self._running.values()), self._keep_locks
+                keep |= release_locks(lambda process: process not in keep and _group_of(process) in groups)
 
     def _send(self, number: int) -> None:
         for process in self._running.values():
@@ -184,6 +186,7 @@ class Workers:
             os.close(stdin)
         self._stdin.clear()
         with self._lock:
+            self._turn = -1  # no reply that comes now stops them
             for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped does not hear the first
                 self._send(number)
         deadline = time.monotonic() + grace_s

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ POLLING_THREAD = "gloo_tcp_loop"
 LOWER_BY = 5
 """In nice values. At 19 the thread starves while its worker computes: overlap on a slow link was seen to be lost."""
 LOWEST_PRIORITY = 19
+NCCL_PATIENCE = timedelta(days=365)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,11 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         ours = device if device.type == "cuda" else None
         meeting = store_by_hand(rank.rank)
         place = (-1, -1) if meeting is None else (rank.rank, rank.processes)  # -1: torch asks the environment
-        dist.init_process_group(placement.backend, store=meeting, rank=place[0], world_size=place[1], device_id=ours)
+        # NCCL's watchdog counts the time for which a worker is stopped between turns; launch/hang.py watches in them.
+        patience = None if placement.backend == "gloo" else NCCL_PATIENCE
+        dist.init_process_group(
+            placement.backend, None, patience, store=meeting, rank=place[0], world_size=place[1], device_id=ours
+        )
     if placement.backend == "gloo":
         give_way(POLLING_THREAD)
     else:

@@ -72,6 +72,11 @@ def reply_key(number: int, rank: int) -> str:
     return f"worldsize/reply/{number}/{rank}"
 
 
+def over_key(number: int, node: int) -> str:
+    """Key that says that turn `number` is over; of another node than the first, that its workers are stopped."""
+    return f"worldsize/over/{number}/{node}"
+
+
 class StoreTurns:
     """A worker's end. It has a connection of its own: a wait would block all others that share one."""
 
@@ -103,15 +108,29 @@ class StoreDesk:
 
     def turn(self, number: int) -> dict[str, Any] | None:
         """Wait for a turn; None once the store is gone because the agent of the first node ended."""
+        found = self._get(turn_key(number))
+        return None if found is None else dict(json.loads(found))
+
+    def tell_over(self, number: int, node: int) -> None:
+        """Tell the others that a turn is over, as the first node; another one tells it that its workers are stopped."""
+        self._store.set(over_key(number, node), "")
+
+    def wait_over(self, number: int, node: int) -> bool:
+        """Wait until a node has told so; False once the store is gone."""
+        return self._get(over_key(number, node)) is not None
+
+    def _get(self, key: str) -> bytes | None:
         try:
-            found: dict[str, Any] = json.loads(self._store.get(turn_key(number)))
+            return bytes(self._store.get(key))
         except (DistNetworkError, DistStoreError):
             return None
-        return found
 
     def collect(self, number: int) -> list[Any] | None:
         """Wait for the replies of all ranks; None once the store is gone because the agent ended."""
-        try:
-            return [json.loads(self._store.get(reply_key(number, rank))) for rank in range(self._processes)]
-        except (DistNetworkError, DistStoreError):
-            return None
+        found = []
+        for rank in range(self._processes):
+            reply = self._get(reply_key(number, rank))
+            if reply is None:
+                return None
+            found.append(json.loads(reply))
+        return found

@@ -142,7 +142,7 @@ class BlockSizes:
         return min(count, most)
 
     def lead(self, cell: PlannedCell) -> int:
-        """Steps at the start of its next block that are not timed: what is left over of a burst is used up in them.
+        """Steps at the start of its next block that are not timed: a burst of its loaders, or one.
 
         None of a command: all its time in turn counts.
         """

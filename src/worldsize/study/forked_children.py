@@ -37,6 +37,10 @@ class ForkedChildren:
         self._left_alone.setdefault(cell, set()).update({_method(child) for child in alive} - {"", "fork"})
         _send(signal.SIGSTOP, own)
 
+    def count(self, cell: str) -> int:
+        """Return how many of a cell's are stopped between its turns."""
+        return len(self._of_cells.get(cell, ()))
+
     def close(self) -> None:
         """Let all go on."""
         for cell in self._of_cells:

@@ -122,7 +122,10 @@ class ThreadExecutor:
         try:
             replies = self._receive(cell, idle)
         finally:
-            self._children.stand_still(cell.id)
+            if turn.op != "finish":  # who stands still cannot be asked to end
+                self._children.stand_still(cell.id)
+        for reply in replies:  # a rank counts the children of all cells of its process
+            reply.loader_processes = min(reply.loader_processes, self._children.count(cell.id))
         replies[0].warnings += self._children.warnings(cell.id)
         return replies
 

@@ -5,6 +5,7 @@ The mean travels outside of the strategy's channel, so nothing of the strategy c
 against the same mean: what must be equal is compared, what may differ is measured (losses.py).
 """
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
@@ -142,9 +143,13 @@ def _exchanged_weights(trainer: Trainer, batch: Batch, meter: LossMeter, steps: 
     trainer.optimizer.zero_grad()
     watch = WeightsWatch(trainer, meter.tolerance, meter.faults)
     watch.begin()
-    for _ in range(steps):
-        trainer.step()
-        trainer.timeline.take()
+    training, trainer.stream = trainer.stream, (each for each in itertools.repeat((0, batch)))
+    try:
+        for _ in range(steps):
+            trainer.step()
+            trainer.timeline.take()
+    finally:
+        trainer.stream = training
     exchanges = watch.end()
     return meter.result().model_copy(update={"exchanges": exchanges})
 
