@@ -33,10 +33,6 @@ def quick_environment() -> dict[str, str]:
     wanted = {
         # torch then asks the kernel for huge pages for its tensors, where they are available on request.
         "THP_MEM_ALLOC_ENABLE": "1",
-        # A worker that waits for its turn must leave the cores to the one that is timed.
-        "OMP_WAIT_POLICY": "PASSIVE",
-        # … but only after about a millisecond: falling asleep between two operations of a step costs 2 to 5 % of it.
-        "GOMP_SPINCOUNT": "20000",
         # numpy would start threads when it is loaded, and a process that forks must have none; torch does the work.
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
