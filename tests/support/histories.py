@@ -21,22 +21,29 @@ LAST_PARTS = (1, 4)
 
 
 def stored(cell: Cell) -> Numbers:
-    """The steps of a cell in its first session, from its rank files; each evaluation at the step before it."""
+    """The steps of a cell in its first session, of ranks with one clock; each evaluation at the step before it."""
     steps = (
         cell.steps.filter(pl.col("session") == 0)
         .group_by("step")
         .agg(
             pl.col("epoch", "timed").first(),
-            pl.col("step_s").max(),
+            pl.col("block").first(),
+            pl.col("start_ns").max().alias("begin_ns"),
+            (pl.col("start_ns") + 1e9 * pl.col("step_s")).max().alias("end_ns"),
             *((pl.col(name) * pl.col("samples")).sum() / pl.col("samples").sum() for name in ("loss", "accuracy")),
         )
         .sort("step")
     )
     batch = cell.record.global_batch
     found: Numbers = {}
+    ends_ns: dict[int, float] = {}
     for row in steps.iter_rows(named=True):
+        block, step = row.pop("block"), row.pop("step")
+        begun_ns = row.pop("begin_ns")
+        begin_ns = ends_ns.get(block, begun_ns)  # a step follows the one before it in its turn
+        ends_ns[block] = row.pop("end_ns")
+        row["step_s"] = (ends_ns[block] - begin_ns) / 1e9
         row["samples_per_s"] = batch / row["step_s"]
-        step = row.pop("step")
         found[step] = {name: float(value) for name, value in row.items() if value is not None}
     for evaluation in cell.record.evaluations:
         assert evaluation.test_loss is not None

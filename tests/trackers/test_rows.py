@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fake_cells import planned, step_line, write_steps
+from worldsize.analysis.steps import world_steps
 from worldsize.config import StudySettings
 from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
+from worldsize.results.step_records import StepRecord
 from worldsize.results.training_records import Evaluation
 from worldsize.trackers import Row, Rows, summary_values
 
@@ -23,11 +27,48 @@ def steps(found: list[Row]) -> list[int]:
     return [row.step for row in found]
 
 
-def test_a_step_takes_as_long_as_its_slowest_rank(tmp_path: Path) -> None:
+def test_a_step_of_one_rank_takes_as_long_as_that(tmp_path: Path) -> None:
     reader = rows(tmp_path)
     write_steps(tmp_path, CELL, [0.5], session=0, block=0, first=0, timed=False)
     [row] = reader.new([])
     assert row == Row(0, {"loss": 1.0, "epoch": 0, "timed": 0, "step_s": 0.5, "samples_per_s": BATCH / 0.5})
+
+
+def test_times_are_those_of_the_tables(tmp_path: Path) -> None:
+    """Ranks are late in turn, their clocks are apart and drift, and other work is computed after some steps."""
+    reader, place = rows(tmp_path), cell_folder(tmp_path, CELL.id)
+    place.mkdir(parents=True)
+    draw, found = np.random.default_rng(1), list[Row]()
+    begins_ns = np.array([0, 7_000_000])
+    for block in range(3):
+        offsets_ns = draw.integers(-(10**9), 10**9, 2)
+        begins_ns += 10**9
+        for step in range(5 * block, 5 * block + 5):
+            lengths_s = 0.1 + 0.05 * draw.random(2)
+            begins_ns = begins_ns.max() - draw.integers(0, 5_000_000, 2)
+            for rank in range(2):
+                line = StepRecord(
+                    session=0,
+                    block=block,
+                    step=step,
+                    epoch=0,
+                    timed=step > 5 * block,
+                    samples=4,
+                    loss=1.0,
+                    start_ns=int(begins_ns[rank] - offsets_ns[rank]),
+                    step_s=float(lengths_s[rank]),
+                    clock_offset_ns=int(offsets_ns[rank]) + 40_000 * (step % 5 == 4),
+                    reference_s=0.005 if step % 5 == 2 else None,
+                )
+                with (place / f"rank{rank}.jsonl").open("a") as file:
+                    file.write(line.model_dump_json() + "\n")
+            begins_ns += (1e9 * lengths_s).astype(int)
+            begins_ns += 5_000_000 * (step % 5 == 2)
+        found += reader.new([])
+    told_s = [row.values["step_s"] for row in found if row.values["timed"]]
+    record = CellRecord.of(CELL.settings, id=CELL.id).model_copy(update={"placement": CELL.placement})
+    assert told_s == pytest.approx(world_steps(Cell(place, record))["step_s"].to_list(), rel=1e-9)
+    assert len(told_s) == 12
 
 
 def test_each_step_comes_once_and_a_rolled_back_one_never(tmp_path: Path) -> None:

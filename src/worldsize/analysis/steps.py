@@ -10,6 +10,7 @@ from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import mean_estimate
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Estimate
+from worldsize.results.world_step import world_step_s
 from worldsize.traits import traits_of
 
 COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
@@ -63,14 +64,12 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
     found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
     # Workers that were started again within an epoch go on in its block: what was lost is no part of a step.
     turn = ("session", "block", "launch")
-    follows = pl.col("step") == pl.col("step").shift(1).over(turn) + 1
-    found = found.with_columns(pl.col("end_ns", "paused").shift(1).over(turn).name.prefix("before_"))
-    since_ns = pl.when(follows & ~pl.col("before_paused")).then("before_end_ns").otherwise("begin_ns")
-    world_s = (pl.col("end_ns") - since_ns) / 1e9
-    # Where a clock was set back, what the slowest rank itself measured has to do.
-    found = found.with_columns(pl.when(world_s > 0).then(world_s).otherwise("step_most_s").alias("world_s"))
-    found = found.filter("timed")
-    return found.drop("ranks", "timed", "begin_ns", "end_ns", "paused", "before_end_ns", "before_paused")
+    follows = (pl.col("step") == pl.col("step").shift(1).over(turn) + 1) & ~pl.col("paused").shift(1).over(turn)
+    by_itself = found.select(~follows.fill_null(value=False)).to_series()
+    columns = (found["begin_ns"], found["end_ns"], by_itself, found["step_most_s"])
+    world_s = world_step_s(*(column.to_numpy() for column in columns))
+    found = found.with_columns(pl.Series("world_s", world_s)).filter("timed")
+    return found.drop("ranks", "timed", "begin_ns", "end_ns", "paused")
 
 
 def world_steps(cell: Cell) -> pl.DataFrame:

@@ -2,16 +2,35 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from worldsize.results.rank_files import GrowingFile, parsed_step, rank_files
 from worldsize.results.records import CellRecord
 from worldsize.results.step_records import StepRecord
 from worldsize.results.training_records import Evaluation
+from worldsize.results.world_step import world_step_s
 from worldsize.trackers.tracker import Number, Row
 
 MEANS = ("loss", "accuracy")
 """Means over the samples of all ranks; absent where a rank has none."""
+
+
+class WorldStep(NamedTuple):
+    """A step of all ranks, on rank 0's clock."""
+
+    turn: tuple[int, int]
+    """Its block and launch."""
+    step: int
+    begin_ns: int
+    """When the last rank has begun."""
+    end_ns: int
+    """When the last rank has ended."""
+    longest_s: float
+    """Of the rank that took longest by its own clock."""
+    paused: bool
+    """Whether something was computed after it that is no part of a step."""
 
 
 class Rows:
@@ -32,6 +51,9 @@ class Rows:
         """Step with which this session began; one that goes on from a checkpoint begins after it."""
         self._evaluated = 0
         self._step = -1
+        self._before: WorldStep | None = None
+        self._offsets_ns: list[int] = []
+        """Of the clocks of the ranks, in the first step of the turn: one offset for all of it."""
 
     def new(self, evaluations: Sequence[Evaluation]) -> list[Row]:
         """What has been added since the last call; call it when all ranks have written their steps."""
@@ -62,11 +84,37 @@ class Rows:
             self._begin = ranks[0]["step"]
         # Workers that had to be started anew count from 0 again; a history only grows.
         self._step = max(self._step + 1, ranks[0]["step"])
-        step_s = max(rank["step_s"] for rank in ranks)
+        step_s = self._world_step_s(ranks)
         values: dict[str, Number | None] = {name: _mean(ranks, name) for name in MEANS}
         values |= {"epoch": ranks[0]["epoch"], "timed": int(ranks[0]["timed"]), "step_s": step_s}
         values["samples_per_s"] = self._global_batch / step_s if step_s > 0 else None
         return Row(self._step, _present(values))
+
+    def _world_step_s(self, ranks: Sequence[dict[str, Any]]) -> float:
+        """The time of a step of all ranks (s), as tables have it."""
+        first, before = ranks[0], self._before
+        turn = first["block"], first["launch"]
+        if before is None or before.turn != turn or len(self._offsets_ns) != len(ranks):
+            self._offsets_ns = [rank["clock_offset_ns"] for rank in ranks]
+        begins_ns = [rank["start_ns"] + offset_ns for rank, offset_ns in zip(ranks, self._offsets_ns, strict=True)]
+        lengths_s = [rank["step_s"] for rank in ranks]
+        self._before = now = WorldStep(
+            turn=turn,
+            step=first["step"],
+            begin_ns=max(begins_ns),
+            end_ns=max(begin + round(1e9 * length) for begin, length in zip(begins_ns, lengths_s, strict=True)),
+            longest_s=max(lengths_s),
+            paused=any(rank["reference_s"] is not None for rank in ranks),
+        )
+        follows = before is not None and not before.paused and (before.turn, before.step + 1) == (turn, now.step)
+        steps = [before, now] if before is not None and follows else [now]
+        found = world_step_s(
+            np.array([step.begin_ns for step in steps]),
+            np.array([step.end_ns for step in steps]),
+            np.array([True, False][: len(steps)]),
+            np.array([step.longest_s for step in steps]),
+        )
+        return float(found[-1])
 
 
 def summary_values(record: CellRecord) -> dict[str, Number]:
