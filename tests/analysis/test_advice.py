@@ -92,7 +92,7 @@ class TestVerdict:
         assert verdict(analysis).endswith("What limits it most is waiting for data.")
 
     def test_does_not_doubt_a_loss_that_an_advice_is_sure_of(self, tmp_path: Path) -> None:
-        cells = [replace(SINGLE, noise=0.02), replace(exchanging(exposed=0.1, step_s=0.502), noise=0.02)]
+        cells = [replace(SINGLE, noise=0.02), replace(exchanging(exposed=0.11, step_s=0.502), noise=0.02)]
         analysis = study(tmp_path, cells)
         assert "communication-bound" in codes(analysis)
         assert "No significant loss" not in verdict(analysis)

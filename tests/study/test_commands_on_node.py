@@ -91,7 +91,7 @@ def test_turns_are_taken_and_an_end_is_told(study: Study) -> None:
     goes, ends = cell("goes.py"), cell("ends.py")
     assert [facts.samples for facts in study.executor.facts(goes)] == [6]
     [reply] = study.executor.take(goes, STEPS, lambda: None)
-    assert len(reply.step_s) == 5
+    assert len(reply.step_s) >= 5, "it makes some more until it stands still"
     assert study.executor.alive(goes)
     for _ in range(3):
         study.executor.take(ends, STEPS, lambda: None)

@@ -65,8 +65,8 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
     # Workers that were started again within an epoch go on in its block: what was lost is no part of a step.
     turn = ("session", "block", "launch")
     follows = (pl.col("step") == pl.col("step").shift(1).over(turn) + 1) & ~pl.col("paused").shift(1).over(turn)
-    by_itself = found.select(~follows.fill_null(value=False)).to_series()
-    columns = (found["begin_ns"], found["end_ns"], by_itself, found["step_most_s"])
+    since_ns = pl.when(follows).then(pl.col("end_ns").shift(1).over(turn)).otherwise("begin_ns")
+    columns = found.select(since_ns.alias("since_ns"), "end_ns", "step_most_s").get_columns()
     world_s = world_step_s(*(column.to_numpy() for column in columns))
     found = found.with_columns(pl.Series("world_s", world_s)).filter("timed")
     return found.drop("ranks", "timed", "begin_ns", "end_ns", "paused")

@@ -6,16 +6,13 @@ from numpy.typing import NDArray
 Nanoseconds = NDArray[np.int64]
 
 
-def world_step_s(
-    begin_ns: Nanoseconds, end_ns: Nanoseconds, by_itself: NDArray[np.bool_], longest_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return how long each step took (s): from the end of the step before on its last rank to its own end there.
+def world_step_s(since_ns: Nanoseconds, end_ns: Nanoseconds, longest_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how long each step took (s), until its end on its last rank.
 
-    `begin_ns`, `end_ns`: when the last rank begins and ends each step, in order, on aligned clocks. `by_itself`:
-    whether a step has none before it (the first of a turn, or of a launch), or comes after the computation that tells
-    of disturbances: it begins when its last rank has begun. `longest_s`: of the rank that took longest; it counts where
-    a clock was set back. All have one length; the first step is by itself.
+    `since_ns`: when the step before it ended on its own last rank. A step begins when its last rank has begun where
+    there is none before it (the first of a turn, or of a launch), or where the computation that tells of disturbances
+    came between. `end_ns`: when the last rank ends it, on the same aligned clocks. `longest_s`: of the rank that took
+    longest; it counts where a clock was set back.
     """
-    before_ns = np.concatenate([begin_ns[:1], end_ns[:-1]])
-    step_s: NDArray[np.float64] = (end_ns - np.where(by_itself, begin_ns, before_ns)) / 1e9
+    step_s: NDArray[np.float64] = (end_ns - since_ns) / 1e9
     return np.where(step_s > 0, step_s, longest_s)

@@ -107,14 +107,8 @@ class Rows:
             paused=any(rank["reference_s"] is not None for rank in ranks),
         )
         follows = before is not None and not before.paused and (before.turn, before.step + 1) == (turn, now.step)
-        steps = [before, now] if before is not None and follows else [now]
-        found = world_step_s(
-            np.array([step.begin_ns for step in steps]),
-            np.array([step.end_ns for step in steps]),
-            np.array([True, False][: len(steps)]),
-            np.array([step.longest_s for step in steps]),
-        )
-        return float(found[-1])
+        since_ns = before.end_ns if before is not None and follows else now.begin_ns
+        return float(world_step_s(np.array(since_ns), np.array(now.end_ns), np.array(now.longest_s)))
 
 
 def summary_values(record: CellRecord) -> dict[str, Number]:
