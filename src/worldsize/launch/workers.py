@@ -1,8 +1,8 @@
 """The workers of one agent: started before the agent has any thread, stopped between turns, and ended together.
 
 Each leads a process group in the agent's session. So a worker stops and goes on with all that it has started: loader
-processes of any kind, threads of any language. And the kernel lets a stopped group go on, with a SIGHUP, should the
-agent be killed (setpgid(2), exit(3): orphaned process groups): nothing stays behind that nobody can wake.
+processes of any kind, threads of any language. Should the agent be killed, the kernel wakes its stopped groups with a
+SIGHUP, as they are orphaned then (setpgid(2), exit(3)).
 """
 
 import contextlib

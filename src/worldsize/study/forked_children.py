@@ -38,8 +38,9 @@ class ForkedChildren:
         _send(signal.SIGSTOP, own)
 
     def count(self, cell: str) -> int:
-        """Return how many of a cell's are stopped between its turns."""
-        return len(self._of_cells.get(cell, ()))
+        """Return how many processes run that no other cell has forked."""
+        others = set().union(*(own for name, own in self._of_cells.items() if name != cell))
+        return sum(child not in others for child in active_children())
 
     def close(self) -> None:
         """Let all go on."""

@@ -29,16 +29,18 @@ from worldsize.training.rank import Assignment, serve
 class QueueTurns:
     """Turns of a worker that is a thread: they come over a queue, and replies are shared among all ranks."""
 
-    def __init__(self, share: Callable[[Any], list[Any]]) -> None:
+    def __init__(self, share: Callable[[Any], list[Any]], children: Callable[[], int]) -> None:
+        """`children`: how many processes this cell has, of all that its process has started."""
         self.turns: queue.Queue[Turn] = queue.Queue()
         self.replies: queue.Queue[list[Reply] | Exception] = queue.Queue()
         self.owed = 1
         """Replies that the schedules wait for: that the worker is ready, and one of each turn."""
-        self._share = share
+        self._share, self._children = share, children
 
     def reply(self, reply: Reply) -> None:
         """Share the replies of all ranks, so that each schedule sees the same."""
         self.owed -= 1
+        reply.loader_processes = min(reply.loader_processes, self._children())
         self.replies.put(read_replies(self._share(json.loads(reply.model_dump_json()))))
 
     def next(self) -> Turn:
@@ -51,9 +53,9 @@ class QueueTurns:
 class Member:
     """One cell on this rank, if it takes part: its thread, its queues and what it said when it was built."""
 
-    def __init__(self, takes_part: bool, share: Callable[[Any], list[Any]]) -> None:
+    def __init__(self, takes_part: bool, share: Callable[[Any], list[Any]], children: Callable[[], int]) -> None:
         self.takes_part = takes_part
-        self.turns = QueueTurns(share)
+        self.turns = QueueTurns(share, children)
         self.thread: threading.Thread | None = None
         self.facts: list[Facts] = []
 
@@ -104,7 +106,7 @@ class ThreadExecutor:
     def _join(self, cell: PlannedCell) -> Member:
         together = cell.placement.processes == self.rank.processes
         share = self._gathered if together else self._broadcast
-        return Member(together or self.rank.rank == 0, share)
+        return Member(together or self.rank.rank == 0, share, lambda: self._children.count(cell.id))
 
     def launch(self, cells: Sequence[PlannedCell]) -> None:
         """Do nothing: each is started when it is asked for."""
@@ -124,8 +126,6 @@ class ThreadExecutor:
         finally:
             if turn.op != "finish":  # who stands still cannot be asked to end
                 self._children.stand_still(cell.id)
-        for reply in replies:  # a rank counts the children of all cells of its process
-            reply.loader_processes = min(reply.loader_processes, self._children.count(cell.id))
         replies[0].warnings += self._children.warnings(cell.id)
         return replies
 
